@@ -85,11 +85,11 @@ class Archiving:
         return self.recorded
 
     async def stored(self) -> list[StoredBody]:
-        """What the stream has."""
+        """Return the bodies in the stream."""
         return list(self.base._stored[0])
 
     async def everything(self) -> list[StoredBody]:
-        """What a reader from the beginning gets."""
+        """Return the bodies that a reader from the beginning gets."""
         return await self.read(after=0)
 
     async def read(self, *, after: int) -> list[StoredBody]:
@@ -120,7 +120,7 @@ class Archiving:
 
 
 class Copying:
-    """What folds the log."""
+    """A process that folds the log."""
 
     log_bytes = 0
 
@@ -160,7 +160,7 @@ async def test_commits_move_into_the_archive_byte_for_byte(given: Archiving) -> 
         assert chain.head == segment.head
 
 
-async def test_later_segments_go_on_and_a_reader_begins_in_between(given: Archiving) -> None:
+async def test_later_segments_continue_and_readers_begin_between_them(given: Archiving) -> None:
     for _ in range(3):
         await given.run()
         await given.day()
@@ -277,7 +277,7 @@ async def test_follower_that_moves_holds_again(given: Archiving) -> None:
 
 
 async def test_follower_reads_on_over_what_left_meanwhile(given: Archiving) -> None:
-    """It stood since before the archiver ran, and its consumer is made again after."""
+    """The follower stood since before the archiver ran, and its consumer is made again afterwards."""
     before = await given.stored()
     follower = given.log.follow(0, after=0)
     found = list((await anext(follower)).bodies)
@@ -407,7 +407,7 @@ def _sequences(given: Archiving) -> Sequence[int]:
     return [entry.sequence for entry in given.inputs.stream(Stream.REQUESTS).entries_after(0)]
 
 
-async def test_reason_of_a_failure_is_stored_until_a_run_succeeds(given: Archiving) -> None:
+async def test_failure_reason_is_stored_until_a_run_succeeds(given: Archiving) -> None:
     archiver = given.archiver()
     await archiver.note(ArchiveDamaged("broken"))
     since = given.clock.now()
@@ -420,7 +420,7 @@ async def test_reason_of_a_failure_is_stored_until_a_run_succeeds(given: Archivi
     assert (await given.archive.state())[0].failure is None
 
 
-async def test_places_of_stages_and_followers_are_noted_with_their_time(given: Archiving) -> None:
+async def test_stage_and_follower_places_are_noted_with_times(given: Archiving) -> None:
     await given.run()
     begun = given.clock.now()
     places = (await given.archive.state())[0].places
@@ -441,7 +441,7 @@ def examined(given: Archiving) -> CheckContext:
     return CheckContext(target, SimpleNamespace(), given.clock.now())  # type: ignore[arg-type] # what the checks read
 
 
-async def test_doctor_names_what_does_not_move_for_a_day(given: Archiving) -> None:
+async def test_doctor_names_reader_that_stands_still_a_day(given: Archiving) -> None:
     given.work.fold.positions["retrier", EVENTS] = Position(3)
     await given.run()
     found = await held(examined(given))
@@ -473,7 +473,7 @@ async def test_doctor_reads_the_newest_segment_of_each_source(given: Archiving) 
     assert (found.level, "ArchiveDamaged: broken" in found.what) == ("warn", True)
 
 
-async def test_lines_of_handlers_are_kept_if_settings_say_so(given: Archiving) -> None:
+async def test_handler_output_is_kept_if_settings_request_it(given: Archiving) -> None:
     def say(execution_id: str, text: str) -> None:
         given.inputs.receive(f"output.job.{execution_id}.main.1.seal", text.encode())
 

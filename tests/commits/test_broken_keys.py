@@ -95,7 +95,7 @@ async def test_decisions_on_a_broken_key_wait_alone() -> None:
     assert same_state(process.fold, other.fold)
 
 
-async def test_what_waits_for_a_key_is_poison_after_a_day() -> None:
+async def test_input_waiting_a_day_for_key_is_poison() -> None:
     installation = await installed("bad")
     await store(installation, "ledger.bad.paused")
     trigger(installation, "bad")
@@ -124,7 +124,7 @@ async def test_flood_on_a_broken_key_waits_within_bounds() -> None:
     assert [task.job for task in await found(installation, Dispatched)] == ["good"]
 
 
-async def test_instants_of_a_broken_job_wait_and_others_fire() -> None:
+async def test_broken_jobs_instants_wait_and_others_fire() -> None:
     installation = await installed("bad", "good", schedule="* * * * * *")
     number = await store(installation, "ledger.bad.paused")
     process = await fresh(installation)
@@ -137,7 +137,7 @@ async def test_instants_of_a_broken_job_wait_and_others_fire() -> None:
     assert not await found(installation, Skipped)
 
 
-async def test_voided_event_is_left_out_and_later_events_count() -> None:
+async def test_voided_event_is_omitted_and_later_events_count() -> None:
     installation = await installed("bad")
     process = await fresh(installation)
     number = await store(installation, "ledger.bad.paused")
@@ -203,7 +203,7 @@ async def test_report_on_a_broken_execution_waits() -> None:
     assert await found(installation, PoisonMessage) == []
 
 
-async def test_snapshot_keeps_a_broken_key_until_it_is_mended() -> None:
+async def test_snapshot_keeps_a_broken_key_until_its_repair() -> None:
     installation = await installed("bad", "good")
     trigger(installation, "bad")
     process = await fresh(installation)
@@ -236,7 +236,7 @@ def raw(message: Message) -> msgspec.Raw:
     return msgspec.Raw(message.encode())
 
 
-async def test_key_is_whole_in_a_version_that_reads_its_event(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_newer_version_that_reads_the_event_restores_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """The snapshot was written by an older version."""
     installation = await installed("bad")
     process = await fresh(installation)
@@ -257,8 +257,8 @@ def unreadable(job: str) -> Any:  # noqa: ANN401 - a method
     return read
 
 
-async def test_decision_whose_event_no_state_accepts_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a defect of the decision, and does not break the key for all processes."""
+async def test_decision_with_an_inapplicable_event_is_not_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The decision has a defect, which does not break the key for all processes."""
     installation = await installed("bad", "good")
     trigger(installation, "bad", "good")
 

@@ -45,7 +45,7 @@ async def test_fresh_process_decides_the_same(seed: int) -> None:
     assert differences(installation, await installation.commits()) == []
 
 
-async def test_decision_that_a_fresh_process_does_not_make_is_named() -> None:
+async def test_decision_missing_from_a_fresh_process_is_named() -> None:
     installation = await played(1)
     commits = await installation.commits()
     events = [(number, event) for commit in commits for number, event in enumerate(commit.events, commit.first)]

@@ -138,7 +138,7 @@ async def test_cancelled_execution_is_waited_for_no_longer() -> None:
     assert runs.waiting == () == tuple(work.fold.held)
 
 
-async def test_runs_are_kept_as_long_as_a_definition_names_the_job() -> None:
+async def test_runs_are_kept_while_definitions_name_the_job() -> None:
     work = Work()
     await waits(work)
     assert set(work.fold.upstream) == {runs_scope("load")}
@@ -191,7 +191,7 @@ async def test_runs_before_the_job_was_named_are_read() -> None:
 
 
 def past_runs(work: Work) -> PastRuns:
-    """What reads the past for the first process of a layout."""
+    """Return the reader of past runs for the first process of a layout."""
     log, clock = work.installation.log, work.installation.clock
     alarms: Any = clock
     buckets = InMemoryProjections(clock)

@@ -97,7 +97,7 @@ async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
         yield Site(installation)
 
 
-async def test_job_that_was_defined_without_registrar_is_shown_later(site: Site) -> None:
+async def test_job_defined_without_registrar_is_shown_later(site: Site) -> None:
     async with site.running(NAMES - {"registrar"}):
         await site.define(name="greet", function="f")
 
@@ -139,7 +139,7 @@ async def test_task_is_handed_over_and_answered(site: Site) -> None:
     assert len(await site.stored("execution.outside.*.started.>", kind=Started)) == 1
 
 
-async def test_task_that_came_without_bridge_is_handed_over_later(site: Site) -> None:
+async def test_task_that_arrived_without_bridge_is_delivered_later(site: Site) -> None:
     async with site.running(NAMES - {"mq_bridge"}):
         await begin(site)
         await site.until(lambda: site.stored("execution.outside.>", kind=Dispatched))
@@ -199,7 +199,7 @@ class Leads:
     is_leading = True
 
 
-async def test_ends_that_start_jobs_are_read_from_their_place(site: Site) -> None:
+async def test_ends_starting_jobs_are_read_from_their_place(site: Site) -> None:
     """The durable of a trigger over ends of executions: what is not acknowledged comes again after a restart, and nothing else."""
     installation, lead = site.installation, Leads()
     ends = EventDurable("trigger", "LOG", subjects.ends("outside", "completed"))
@@ -242,7 +242,7 @@ async def _more(look: Callable[[], Awaitable[Collection[Any]]], number: int) -> 
 
 
 async def test_executors_hear_of_a_cancelled_execution(site: Site) -> None:
-    """It has left the fold when the bridge reads its end."""
+    """The execution has left the fold when the bridge reads its end."""
     async with site.running():
         await begin(site)
         [envelope] = await site.until(site.envelopes)
@@ -253,14 +253,14 @@ async def test_executors_hear_of_a_cancelled_execution(site: Site) -> None:
     assert notice.data.steps == ("main",)
 
 
-async def test_answer_that_names_no_job_becomes_a_dead_letter(site: Site) -> None:
+async def test_answer_naming_no_job_becomes_a_dead_letter(site: Site) -> None:
     async with site.running():
         site.installation.log.receive("mq.scheduler.complete.nobody", b'{"status": "completed"}')
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert letter.code == "mq-answer-misaddressed"
 
 
-async def test_no_stage_asks_the_engine_of_messages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_stage_calls_the_engine_of_messages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither delivery policy nor waves nor states decide on anything, in any stage."""
 
     def fail(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Leaders of stages on a real nats-server that are killed, stopped and asked to end."""
+"""Leaders of stages on a real nats-server that are killed, paused, or ended with SIGTERM."""
 
 import signal
 from collections.abc import AsyncIterator
@@ -70,6 +70,7 @@ async def test_paused_leader_is_overtaken_and_stands_by(given: Server) -> None:
     assert len(set(instants)) == len(instants)
 
 
+@pytest.mark.slow
 async def test_trigger_that_kills_each_leader_becomes_poison(given: Server) -> None:
     tocsin = given.tocsin
     await given.define(**EVERY_SECOND)  # other commits lie between

@@ -161,7 +161,7 @@ async def test_forgetting_changes_no_decision(seed: int, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("seed", range(100, 108))
-async def test_process_that_began_with_a_snapshot_decides_the_same(seed: int) -> None:
+async def test_process_begun_with_a_snapshot_decides_the_same(seed: int) -> None:
     expected, _ = await played(seed, 80)
     decided, _ = await played(seed, 80, beginnings=random.Random(seed))  # noqa: S311
     assert by_key(decided) == by_key(expected)  # a new process gives each class its first turn

@@ -1,4 +1,4 @@
-"""Where processes begin to read the log, and the guards of those that did not read its beginning."""
+"""Places where processes begin to read the log, and guards of processes that did not read its beginning."""
 
 import asyncio
 import random
@@ -133,7 +133,7 @@ async def test_process_without_stages_begins_at_a_shown_head(world: World) -> No
     assert world.log.followed.count(0) <= 1  # no snapshot says that the scope is new
 
 
-async def test_process_without_stages_begins_at_a_snapshot_if_no_head_is_shown(world: World) -> None:
+async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -> None:
     async with world.running(folds=True) as (view, loop):
         for number in range(5):
             await view.append(defined(f"job-{number}"), expect=0)
@@ -186,8 +186,8 @@ async def test_forged_heads_are_not_trusted(world: World, what: str) -> None:
             await view.append(defined("job-7"), expect=0)
 
 
-async def test_forged_snapshot_is_not_trusted_by_a_process_without_stages(world: World) -> None:
-    """It is whole, and no commit names it: it hides the events of a job."""
+async def test_process_without_stages_distrusts_a_forged_snapshot(world: World) -> None:
+    """The snapshot is whole and hides the events of a job, but no commit names it."""
     async with world.running(folds=True) as (view, loop):
         await view.append(defined("b"), expect=0)
         first = await view.append(defined("a"), expect=0)
@@ -213,7 +213,7 @@ async def test_forged_snapshot_is_not_trusted_by_a_process_without_stages(world:
         assert await view.append(defined("a", 2), expect=number)
 
 
-async def test_two_processes_that_began_at_heads_do_not_overwrite_each_other(world: World) -> None:
+async def test_two_processes_begun_at_heads_overwrite_no_event(world: World) -> None:
     await store(world, 3)
     for round_ in range(10):
         async with world.running() as (_, loop):
@@ -243,7 +243,7 @@ async def stored(view: CommitView, event: Message, expect: int, *, is_right: boo
 
 @pytest.mark.parametrize("seed", range(12))
 async def test_guards_hold_wherever_processes_begin(world: World, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a process knows of the log, it stores an event exactly if the expected one is the newest of its scope."""
+    """With any knowledge of the log, a process stores an event exactly if the expected one is the newest of its scope."""
     chance = random.Random(seed)  # noqa: S311 - the same for each seed
     monkeypatch.setattr(scope_numbers, "MAX_SCOPES", chance.choice([2, 4, 1_000]))
     tails, numbers = dict.fromkeys(SCOPES, 0), [0]

@@ -56,7 +56,7 @@ async def show(tocsin: Running, **fields: Any) -> None:  # noqa: ANN401 - of the
     await tocsin.installation.projections.put(Bucket.LEADER, process_key("other-1"), msgspec.json.encode(present))
 
 
-async def test_all_is_well_and_each_process_shows_how_far_it_is(
+async def test_healthy_installation_shows_the_position_of_each_process(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
@@ -125,7 +125,7 @@ async def test_stages_that_no_process_leads_are_named(
         assert "planner" in absent
 
 
-async def test_full_stream_of_commits_is_named_and_nothing_is_lost(
+async def test_full_commit_stream_is_named_and_loses_nothing(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
@@ -152,9 +152,7 @@ async def test_full_stream_of_commits_is_named_and_nothing_is_lost(
         await tocsin.until(is_well)
 
 
-async def test_reader_tells_that_its_consumer_is_lost_and_made_again(
-    nats_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reader_reports_its_consumer_lost_and_made_again(nats_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "HEARTBEAT_INTERVAL_S", 0.3)
     states, received = list[bool](), asyncio.Queue[int]()
     async with nats_world(nats_url) as world:

@@ -42,7 +42,7 @@ SEEDS = (1, 7, 16, 22, 25)
 
 
 class Given:
-    """A log, a history, and two processes without stages, of which one has the history."""
+    """A log, a history, and two processes without stages, one with the history and one without."""
 
     def __init__(self, installation: Installation, history: SqlHistory) -> None:
         self.installation = installation
@@ -134,7 +134,7 @@ def plain(messages: Sequence[Recorded[Message]]) -> list[tuple[Any, ...]]:
 
 
 async def answers(view: CommitView, log: Sequence[Recorded[Message]], kinds: tuple[str, ...] = ("",)) -> dict[str, Any]:
-    """What a process answers about every scope of a log."""
+    """Return the answers of a process about every scope of a log."""
     scopes = sorted({subjects.scope_of(one.message) for one in log if one.subject.startswith(kinds)})
     names = sorted({one.subject for one in log if one.subject.startswith(kinds)})
     jobs = sorted({subjects.job_of(one.subject) for one in log if one.subject.startswith(("execution.", "ledger."))})
@@ -176,7 +176,7 @@ async def answers(view: CommitView, log: Sequence[Recorded[Message]], kinds: tup
 
 @pytest.mark.parametrize("part", [0, 0.4, 1])
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_history_and_what_came_since_answer_as_the_log(seed: int, part: float) -> None:
+async def test_history_and_later_events_answer_as_the_log(seed: int, part: float) -> None:
     installation = await played(seed)
     log = await installation.events()
     async with given(installation) as it:
@@ -198,7 +198,7 @@ def test_scripts_have_each_kind_of_scope() -> None:
     assert asyncio.run(kinds()) >= {"execution", "dead-letter", "ledger", "lock", "cron"}
 
 
-async def test_operator_of_a_process_with_stages_reads_the_history() -> None:
+async def test_operator_reads_history_in_a_process_with_stages() -> None:
     installation = await played(1)
     async with given(installation) as it:
         view = it.view()
@@ -235,7 +235,7 @@ async def test_process_behind_the_history_shows_what_it_read() -> None:
             assert all(one is None or one.sequence <= half for one in found)
 
 
-async def test_what_left_the_history_is_read_from_the_log() -> None:
+async def test_executions_expired_from_history_are_read_from_log() -> None:
     installation = await played(7)
     log = await installation.events()
     async with given(installation) as it:

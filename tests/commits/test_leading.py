@@ -1,4 +1,4 @@
-"""Who leads the stages on the log of commits: leases by stage, terms in the log, takeovers."""
+"""Leaders of the stages on the log of commits: leases by stage, terms in the log, takeovers."""
 
 import asyncio
 import random
@@ -41,7 +41,7 @@ class World(Installation):
         self.projections = InMemoryProjections(self.clock)
 
     async def holders(self) -> dict[str, str]:
-        """Who leads each stage, by the log."""
+        """Return the leader of each stage, by the log."""
         holders = dict[str, str]()
         for commit in await self.commits():
             for event in commit.events:
@@ -162,7 +162,7 @@ async def given() -> AsyncIterator[Given]:
         yield world
 
 
-async def test_leader_begins_a_term_for_its_stages_and_decides(world: Given) -> None:
+async def test_leader_begins_its_stages_term_and_decides(world: Given) -> None:
     await world.start("one")
     await world.trigger()
     assert await world.control() == ["began by one"]
@@ -195,7 +195,7 @@ class SlowProjections(InMemoryProjections):
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_stages_of_one_process_are_led_by_one_of_two_that_start_together(world: Given, seed: int) -> None:
+async def test_one_of_two_simultaneous_processes_leads_all_stages(world: Given, seed: int) -> None:
     world.projections = SlowProjections(world.clock, seed)
     one, two = Leader(world, "one"), Leader(world, "two")
     await asyncio.gather(one.start(), two.start())
@@ -217,7 +217,7 @@ async def test_overlapping_groups_lead_each_stage_once(world: Given) -> None:
     assert await world.executions() == 1
 
 
-async def test_standby_takes_over_after_the_lease_of_a_killed_leader(world: Given) -> None:
+async def test_standby_takes_over_after_a_killed_leaders_lease(world: Given) -> None:
     one = await world.start("one")
     await world.start("two")
     await world.clock.run(3)
@@ -271,7 +271,7 @@ async def test_leases_are_freed_although_they_are_being_renewed(world: Given) ->
         assert await late.get(Bucket.LEADER, lease_of(stage)) is None
 
 
-async def test_leader_that_stood_still_goes_on_with_its_term(world: Given) -> None:
+async def test_leader_that_stood_still_continues_its_term(world: Given) -> None:
     one = await world.start("one")
     await world.clock.run(2)
     world.clock._elapsed += timedelta(seconds=20)  # nothing of the process runs meanwhile
@@ -295,14 +295,14 @@ async def test_overtaken_leader_that_lives_says_so(world: Given) -> None:
     assert await world.executions() == 1
 
 
-async def test_lease_in_the_store_is_that_of_the_stage(world: Given) -> None:
+async def test_lease_in_the_store_belongs_to_the_stage(world: Given) -> None:
     await world.start("one")
     stored = await world.projections.get(Bucket.LEADER, "lock-keeper")
     assert stored is not None
     assert b'"one"' in stored[0]
 
 
-async def test_leader_gives_its_leases_up_when_the_log_is_silent(world: Given) -> None:
+async def test_leader_releases_its_leases_when_log_is_silent(world: Given) -> None:
     one = await world.start("one")
     one.leases._is_answered = lambda: False
     await world.clock.run(2)

@@ -76,8 +76,8 @@ def _upto(events: list, head: LogHead) -> list:  # type: ignore[type-arg]
     return [r for r in events if r.sequence <= head.number]
 
 
-async def test_report_on_a_claim_that_was_lost_counts_for_nothing() -> None:
-    """Its proof is valid: the log gave the task, and forgot it."""
+async def test_report_on_a_lost_claim_counts_for_nothing() -> None:
+    """The proof of the report is valid: the log gave the task, and forgot it."""
     work = Work()
     await work.define("job")
     await work.trigger("job", "one")

@@ -1,4 +1,4 @@
-"""What the fold keeps of executions that are over, and what later decisions find."""
+"""Parts of ended executions that the fold keeps, and that later decisions find."""
 
 from collections import Counter
 from datetime import datetime, timedelta
@@ -215,7 +215,7 @@ async def test_execution_stays_until_each_stage_took_its_end() -> None:
         assert len(process.fold.events[scope]) == 2  # the dead letter needs its beginning and its end
 
 
-async def test_execution_stays_for_a_stage_that_had_a_term_and_took_nothing_yet() -> None:
+async def test_execution_stays_for_stage_that_took_nothing_yet() -> None:
     work = Work(tuple(name for name in NAMES if name != "dead_letter_sink"))
     began = encode(Began(("dead_letter_sink",)), by="", cause="0-0")
     reader = work.installation.process(())
@@ -292,7 +292,7 @@ def _evolve(fold: Fold, message: Message, number: int, at: datetime = NOON) -> N
     fold.evolve(Recorded(message, subjects.subject_of(message), number, at))
 
 
-async def test_late_report_and_cancel_of_ended_execution_add_nothing() -> None:
+async def test_late_report_and_cancel_after_end_add_nothing() -> None:
     work = Work()
     await work.define("nightly", schedule="0 0 * * *", overlap_policy="skip")
     await work.trigger("nightly", "t1")
@@ -322,7 +322,7 @@ async def test_late_report_and_cancel_of_ended_execution_add_nothing() -> None:
         assert not [r for r in events if r.sequence > before[-1] and r.subject.startswith(("dead-letter", "log."))]
 
 
-async def test_waiting_execution_that_was_cancelled_does_not_keep_the_lock() -> None:
+async def test_cancelled_waiting_execution_does_not_keep_the_lock() -> None:
     work = Work()
     await work.define("nightly", overlap_policy="enqueue")
     for number in range(3):
@@ -343,7 +343,7 @@ async def test_waiting_execution_that_was_cancelled_does_not_keep_the_lock() -> 
     assert work.count() == {"ledger": 2, "cron": 2}
 
 
-async def test_execution_divided_into_shards_stays_until_the_last_ended() -> None:
+async def test_sharded_execution_stays_until_the_last_shard_ended() -> None:
     work = Work()
     await work.installation.store(ShardsDefined(shards=(Shard(shard_id="a"), Shard(shard_id="b"))))
     await work.define("nightly", partition="all_shards")
@@ -395,7 +395,7 @@ async def test_unique_key_knows_how_its_holder_ended(end: str) -> None:
     assert [len(known) for known in work.fold.departures.ids] == [0, 0]
 
 
-async def test_unique_key_that_is_taken_often_is_kept_once() -> None:
+async def test_unique_key_taken_often_is_kept_once() -> None:
     work = Work()
     rule = UniqueRule(key="a" * 64, states=("active",))
     for number in range(20):
@@ -645,7 +645,7 @@ async def test_same_request_again_adds_nothing(ended: bool) -> None:  # noqa: FB
         assert len(await work.installation.events()) > before
 
 
-def test_flood_of_one_publisher_ends_its_own_window_only() -> None:
+def test_publishers_flood_ends_its_own_window_only() -> None:
     known = RequestIds(b"k" * 32, timedelta(hours=24), limit=1_000)
     known.add("calm", "first", NOON)
     for number in range(5_000):
@@ -664,7 +664,7 @@ def test_flood_of_one_publisher_ends_its_own_window_only() -> None:
     assert (len(known), known._buckets, known._counts) == (0, {}, {})
 
 
-async def test_stage_has_no_position_of_a_stream_that_it_does_not_take() -> None:
+async def test_stage_has_no_position_of_an_untaken_stream() -> None:
     """In a process of its own it would never move, and hold the inputs of others."""
     work = Work()
     await work.define("job")

@@ -119,7 +119,7 @@ async def test_trigger_whose_decision_raises_becomes_a_dead_letter() -> None:
     assert not await fresh.run()
 
 
-async def test_decision_that_fails_on_a_wrong_fold_is_made_on_a_fresh_one() -> None:
+async def test_decision_failing_on_wrong_fold_gets_fresh_fold() -> None:
     installation = await installed("good")
     process = installation.process()
     await process.read_on()
@@ -223,7 +223,7 @@ async def claimed(installation: Installation, process: Process) -> tuple[Report,
     return report, subjects.subject_of(report)
 
 
-async def test_execution_whose_report_cannot_be_decided_fails_with_one_dead_letter() -> None:
+async def test_undecidable_report_fails_execution_with_one_dead_letter() -> None:
     installation = await installed("bad")
     process = installation.process(stages=failing(raises_for("bad"), "dag-advancer-reports"))
     trigger(installation, "bad")
@@ -236,7 +236,7 @@ async def test_execution_whose_report_cannot_be_decided_fails_with_one_dead_lett
     assert process.fold.position("dag_advancer", "REPORTS").floor == 1
 
 
-async def test_report_on_nothing_that_cannot_be_decided_is_a_dead_letter() -> None:
+async def test_undecidable_report_without_execution_is_a_dead_letter() -> None:
     installation = await installed("flood")
     installation.publish(Stream.REPORTS, *junk(1))
     await installation.process(stages=failing(raises_for("flood"), "dag-advancer-reports")).run()
@@ -253,7 +253,7 @@ async def test_event_whose_decision_raises_ends_its_execution() -> None:
     assert len(await found(installation, DeadLettered)) == len(failed) >= 1
 
 
-async def test_deadline_that_raises_is_looked_at_again_after_30_seconds() -> None:
+async def test_raising_deadline_is_tried_again_after_30_seconds() -> None:
     installation = await installed("bad", "good", schedule="*/10 * * * * *")
     tries = list[datetime]()
 
@@ -304,7 +304,7 @@ async def test_decision_that_yields_too_much_is_poison(number: int, size: int) -
     assert sum(scope.startswith("execution.good.") for scope in await installation.by_scope()) == 2
 
 
-async def test_decisions_that_do_not_fit_together_have_commits_of_their_own() -> None:
+async def test_decisions_too_large_together_have_commits_each() -> None:
     installation = await installed("big")
     trigger(installation, *["big"] * 6)
     await installation.process(stages=failing(yields(8, 45_000), "planner-triggers")).run()
@@ -312,7 +312,7 @@ async def test_decisions_that_do_not_fit_together_have_commits_of_their_own() ->
     assert len((await installation.by_scope())[subjects.ledger("big")]) == 1 + 6 * 8
 
 
-async def test_proposal_that_no_commit_can_hold_is_answered_with_an_error() -> None:
+async def test_proposal_too_large_for_a_commit_is_refused() -> None:
     installation = await installed("big", "good")
     trigger(installation, "good")
     process = installation.process()
@@ -327,7 +327,7 @@ async def test_proposal_that_no_commit_can_hold_is_answered_with_an_error() -> N
     assert sum(scope.startswith("execution.good.") for scope in await installation.by_scope()) == 1
 
 
-async def test_deadlines_of_a_key_that_cannot_be_found_stop_no_other() -> None:
+async def test_key_with_failing_deadline_rule_stops_no_other() -> None:
     installation = await installed("bad", "good", schedule="* * * * * *")
     stages = bound()
     is_broken = True
@@ -381,7 +381,7 @@ async def die(world: Given, stages: Sequence[BoundStage], number: int) -> None:
         await leader.kill()
 
 
-async def test_input_that_kills_each_leader_is_named_and_becomes_poison(world: Given) -> None:
+async def test_input_killing_leaders_is_named_and_becomes_poison(world: Given) -> None:
     stages = failing(raises_for("deadly", Killed), "planner-triggers")
     await world.trigger("deadly")
     await die(world, stages, 5)
@@ -426,7 +426,7 @@ async def test_instant_that_kills_each_leader_passes(world: Given) -> None:
     assert "due" in (await world.by_scope())[subjects.ledger("hourly")]
 
 
-async def test_leader_that_lived_ten_minutes_announces_nothing_any_more(world: Given) -> None:
+async def test_leader_older_than_ten_minutes_announces_no_tries(world: Given) -> None:
     await world.trigger("deadly")
     await die(world, failing(raises_for("deadly", Killed), "planner-triggers"), 2)
     await world.start("last")
@@ -440,7 +440,7 @@ async def test_leader_that_lived_ten_minutes_announces_nothing_any_more(world: G
     assert sum(isinstance(change, Trying) for change in await of_log(world)) == before
 
 
-async def test_deadline_that_gave_nothing_is_not_poison_for_deaths_of_another_stage(world: Given) -> None:
+async def test_deadline_is_not_poison_for_another_stages_deaths(world: Given) -> None:
     hourly = JobDefinition.model_validate({"name": "hourly", "function": "f", "schedule": "0 0 * * * *"})
     await world.store(Defined(job="hourly", definition=hourly))
     world.clock.advance(3_600)

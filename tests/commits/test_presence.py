@@ -45,7 +45,7 @@ async def test_newer_format_waits_for_every_process(monkeypatch: pytest.MonkeyPa
     world.clock.advance(TTL_S - 1)
     await new.run_once()
     assert new.format == commit.FORMAT
-    world.clock.advance(2)  # the older one is gone
+    world.clock.advance(2)  # the older process is gone
     await new.run_once()
     assert new.format == NEWER
     await old.run_once()  # it is back
@@ -70,7 +70,7 @@ async def test_process_writes_the_format_that_all_read() -> None:
     assert msgspec.json.decode(stored.body[65:])["format"] == NEWER
 
 
-async def test_unknown_format_stops_a_reader_and_is_not_foreign() -> None:
+async def test_unknown_format_stops_readers_and_is_not_foreign() -> None:
     event = CommitEvent("execution.j.e.future", "planner", "@", msgspec.Raw(b"{}"))
     draft = SEAL.write(LogHead("k1"), writer="w", at=datetime.now(UTC), taken={}, events=[event], format_=NEWER)
     installation = Installation()
@@ -90,7 +90,7 @@ async def test_unknown_format_stops_a_reader_and_is_not_foreign() -> None:
     assert (failure.code, failure.error_code) == (Exit.OUTDATED, "unknown-format")
 
 
-def test_unreadable_event_of_the_log_itself_is_of_a_newer_version() -> None:
+def test_unreadable_log_event_is_from_a_newer_version() -> None:
     event = encode(Began(("planner",)), by="", cause="@")
     with pytest.raises(UnknownFormat, match=r"log\.began"):
         decode(msgspec.structs.replace(event, body=msgspec.Raw(b'{"stages":7}')))

@@ -1,4 +1,4 @@
-"""What takes too long, or is lost, on the log of commits: deadlines of executions."""
+"""Deadlines of executions on the log of commits, when they take too long or are lost."""
 
 from dataclasses import replace
 from typing import Any
@@ -88,7 +88,7 @@ async def test_execution_ends_at_its_timeout() -> None:
     assert failed.reason == "timed_out"
 
 
-async def test_execution_that_waits_for_its_lock_is_not_lost() -> None:
+async def test_execution_waiting_for_its_lock_is_not_lost() -> None:
     work = Work()
     await begin(work, overlap_policy="enqueue", timeout=3600)
     await work.trigger("nightly")
@@ -99,7 +99,7 @@ async def test_execution_that_waits_for_its_lock_is_not_lost() -> None:
     assert sorted(states) == [Status.ADMITTED, Status.PLANNED]
 
 
-async def test_execution_whose_lock_was_freed_while_the_lock_keeper_is_down_is_not_lost() -> None:
+async def test_lock_freed_without_lock_keeper_loses_no_execution() -> None:
     work = Work()
     [success] = await begin(work, overlap_policy="enqueue", timeout=3600)
     await work.trigger("nightly")
@@ -115,7 +115,7 @@ GRAPH = [{"name": "main", "function": "f"}, {"name": "next", "function": "f", "d
 
 
 def defective(work: Work) -> None:
-    """Let the DAG advancer take what comes, and do nothing."""
+    """Let the DAG advancer take its inputs, and do nothing."""
     stages = bound(NAMES)
     for number, stage in enumerate(stages):
         if stage.name == "dag_advancer":

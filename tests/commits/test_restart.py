@@ -115,7 +115,7 @@ async def place(nats_url: str) -> AsyncIterator[Place]:
         yield Place(world)
 
 
-async def test_process_begins_with_a_snapshot_where_the_log_begins_later(place: Place) -> None:
+async def test_process_begins_with_snapshot_of_a_shortened_log(place: Place) -> None:
     async with place.running() as loop:
         definition = JobDefinition(name="nightly", function="f", overlap_policy="allow")
         await loop.propose("test", [Defined(job="nightly", definition=definition)], expect=0)
@@ -170,7 +170,7 @@ async def test_process_waits_until_snapshots_can_be_read() -> None:
         assert buckets.silent == 0
 
 
-async def test_older_snapshot_is_used_instead_of_a_damaged_one(place: Place) -> None:
+async def test_older_snapshot_is_loaded_if_newest_is_damaged(place: Place) -> None:
     async with place.running() as loop:
         definition = JobDefinition(name="nightly", function="f", overlap_policy="allow")
         await loop.propose("test", [Defined(job="nightly", definition=definition)], expect=0)

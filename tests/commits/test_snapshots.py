@@ -47,7 +47,7 @@ def assert_same(one: Fold, other: Fold) -> None:
 
 
 def _waiting(fold: Fold) -> list[tuple[int, str]]:
-    """What leaves once all stages took it, but for entries that a later event replaced."""
+    """List the scopes that leave once all stages took them, without entries that a later event replaced."""
     ended = fold.departures._ended
     return sorted(entry for entry in ended if entry[1].startswith("cron.") or entry[0] == fold.numbers.get(entry[1]))
 
@@ -252,7 +252,7 @@ async def test_two_snapshots_stay() -> None:
     assert len(kept) <= 3
 
 
-async def test_same_snapshot_of_two_processes_leaves_a_place_for_the_next() -> None:
+async def test_same_snapshot_twice_leaves_a_place_for_another() -> None:
     place = Place(await work_of_all_kinds())
     process = place.work.process
     await process.run()
@@ -363,7 +363,7 @@ async def is_over(work: Work, scope: str) -> bool:
     return (await work.states())[scope].is_over
 
 
-async def test_fold_is_loaded_again_from_a_snapshot_where_the_log_begins_later() -> None:
+async def test_fold_of_shortened_log_reloads_from_a_snapshot() -> None:
     """The newest snapshot is damaged, and no commit names the next, so the oldest is used; without any there is no fold."""
     place = Place(await work_of_all_kinds())
     installation, process = place.work.installation, place.work.process
@@ -396,7 +396,7 @@ async def test_fold_is_loaded_again_from_a_snapshot_where_the_log_begins_later()
     assert await load(None) is None
 
 
-async def test_execution_of_a_snapshot_stays_for_a_stage_that_took_nothing_yet() -> None:
+async def test_snapshots_execution_stays_for_stage_that_took_nothing() -> None:
     """Another process was to lead the stage, and none did."""
     work = Work()
     process = work.process
@@ -458,7 +458,7 @@ async def test_unwritten_snapshot_is_not_named() -> None:
         assert found[1].head == head
 
 
-async def test_stage_that_lags_gets_its_events_from_before_the_snapshot() -> None:
+async def test_lagging_stage_gets_events_from_before_the_snapshot() -> None:
     """A stage in a process of its own was down while others went on; its events lie before the snapshot's place."""
     work = Work(tuple(name for name in NAMES if name != "dead_letter_sink"), ("dead_letter_sink",))
     await work.define("nightly", dead_letter=True)

@@ -32,7 +32,8 @@ async def given(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         yield it
 
 
-async def test_killed_process_begins_at_a_snapshot_and_its_followers_go_on(given: Server) -> None:
+@pytest.mark.slow
+async def test_killed_process_begins_at_snapshot_and_followers_continue(given: Server) -> None:
     tocsin = given.tocsin
     program = given.start(*PROCESS)
     await tocsin.ready()
@@ -77,7 +78,7 @@ async def test_killed_process_begins_at_a_snapshot_and_its_followers_go_on(given
     await tocsin.until(is_recorded)
 
 
-async def test_command_begins_at_the_head_that_the_leader_shows(given: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_begins_at_the_head_the_leader_shows(given: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     tocsin = given.tocsin
     given.start(*PROCESS)
     await tocsin.ready()

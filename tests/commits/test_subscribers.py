@@ -134,7 +134,7 @@ async def test_commits_of_other_processes_pass(site: Site) -> None:
     assert seen["commit"]
 
 
-def test_each_stage_has_a_subscriber_for_each_of_its_streams(site: Site) -> None:
+def test_each_stage_has_a_subscriber_for_each_stream(site: Site) -> None:
     titles = {(fed.title, stream) for stream, of_stream in site.fed._inputs.items() for fed in of_stream}
     assert {("planner", Stream.REQUESTS), ("planner", Stream.INPUTS), ("retrier", Stream.REPORTS)} <= titles
     document = AsyncAPI(site.broker).to_specification().to_json()

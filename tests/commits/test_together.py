@@ -143,9 +143,7 @@ async def play(actions: list[Action], engine: Commits) -> Events:
 
 
 @pytest.mark.parametrize("seed", range(30))
-async def test_processes_that_take_stages_from_each_other_decide_the_same(
-    seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_processes_taking_each_others_stages_decide_the_same(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     actions = with_early_cancellations(seed)
     with monkeypatch.context() as patch:
         patch.setattr(Departures, "settle", lambda *_: None)  # a fold that forgets nothing
@@ -162,7 +160,7 @@ async def test_processes_that_take_stages_from_each_other_decide_the_same(
 
 
 @pytest.mark.parametrize("seed", range(100, 106))
-async def test_snapshot_at_every_number_has_terms_and_waiting_inputs(seed: int) -> None:
+async def test_snapshot_at_any_number_has_terms_and_waits(seed: int) -> None:
     engine = Takeovers(seed)
     await play(with_early_cancellations(seed), engine)
     check_every_number(await bodies(engine.installation), random.Random(seed))  # noqa: S311

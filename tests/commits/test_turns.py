@@ -47,7 +47,7 @@ async def scopes(installation: Installation, kind: str) -> list[str]:
     return [scope for scope in await installation.by_scope() if scope.startswith(kind)]
 
 
-async def test_trigger_of_another_job_is_in_the_first_commit_after_a_flood() -> None:
+async def test_first_commit_after_a_flood_triggers_another_job() -> None:
     installation = await given({"name": "flood"}, {"name": "other"})
     flood(installation, "flood")
     flood(installation, "other", 1)
@@ -102,7 +102,7 @@ async def test_reports_do_not_stop_instants() -> None:
     assert 0 < position.floor < 1_000
 
 
-async def test_request_of_an_operator_does_not_wait_behind_triggers() -> None:
+async def test_operators_request_does_not_wait_for_triggers() -> None:
     installation = await given({"name": "flood"})
     flood(installation, "flood", 1)
     process = installation.process()
@@ -116,7 +116,7 @@ async def test_request_of_an_operator_does_not_wait_behind_triggers() -> None:
     assert "cancelled" in (await installation.by_scope())[scope]
 
 
-async def test_pause_holds_for_the_triggers_of_a_flood_behind_it() -> None:
+async def test_pause_is_stored_before_a_flood_of_triggers() -> None:
     installation = await given({"name": "flood", "schedule": "* * * * * *"})
     flood(installation, "flood")
     process = installation.process()
@@ -167,7 +167,7 @@ def test_classes_have_their_shares() -> None:
     assert set(kinds[:8]) == set(Kind)
 
 
-def test_class_that_waited_for_nothing_has_saved_nothing_up() -> None:
+def test_idle_class_of_inputs_has_no_saved_turns() -> None:
     turns = Turns()
     for place in range(1, 1_001):
         turns.add(call(Stream.REPORTS, f"report.a.{place}.completed", place))
@@ -190,7 +190,7 @@ def test_publishers_take_turns_and_jobs_within_them() -> None:
 
 
 @pytest.mark.parametrize("subject", ["outside.one.trigger.a", "enqueue.a.x", "outside.one.cancel.a.x"])
-def test_definition_of_a_job_that_was_stored_before_goes_first(subject: str) -> None:
+def test_job_definition_stored_before_goes_first(subject: str) -> None:
     turns = Turns()
     turns.add(call(Stream.INPUTS, subject, 1, after=2))
     turns.add(call(Stream.REQUESTS, "define.b", 1, after=0))
@@ -214,7 +214,7 @@ def test_definitions_of_a_job_go_before_its_deadline() -> None:
     assert [one is deadline for one in found] == [False, False, True]
 
 
-def test_nothing_but_reports_and_operators_requests_is_decided_while_streams_are_read() -> None:
+def test_only_operators_and_reports_get_turns_during_reading() -> None:
     turns = Turns()
     turns.add(call(Stream.REQUESTS, "trigger.a", 1))
     turns.add(call(Stream.REQUESTS, "cancel.a.x", 2))
@@ -259,7 +259,7 @@ async def test_reader_waits_while_too_much_is_read_ahead(monkeypatch: pytest.Mon
     assert ahead.has_room(Stream.REPORTS)
 
 
-async def test_oldest_inputs_go_first_when_positions_have_many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_oldest_inputs_go_first_with_many_position_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intake, "MAX_RANGES", 40)
     monkeypatch.setattr(intake, "MAX_MORE_RANGES", 20)
     monkeypatch.setattr(commit_loop, "MAX_INPUTS", 10)
@@ -280,7 +280,7 @@ async def test_oldest_inputs_go_first_when_positions_have_many_ranges(monkeypatc
     assert len(await scopes(installation, "execution.")) == 1_200
 
 
-async def test_new_leader_reads_requests_to_their_end_before_instants() -> None:
+async def test_new_leader_reads_all_requests_before_instants() -> None:
     installation = await given({"name": "tick", "schedule": "* * * * * *"})
     process: Process = installation.process(NAMES)
     await process.read_on()
@@ -333,7 +333,7 @@ class Counted:
         return await self._call()
 
 
-async def test_inputs_that_give_nothing_are_taken_in_full_commits() -> None:
+async def test_inputs_giving_nothing_are_taken_in_full_commits() -> None:
     installation = await given({"name": "flood"})
     for number in range(2_000):
         installation.publish(Stream.REPORTS, *junk(number))

@@ -101,7 +101,7 @@ async def test_cancellation_is_answered_at_once_beyond_the_limits(monkeypatch: p
     assert len(work.fold.waiting) == 0
 
 
-async def test_waiting_input_is_decided_again_after_a_refused_commit() -> None:
+async def test_waiting_input_is_decided_again_after_refused_commit() -> None:
     work = Work()
     await work.define("nightly")
     await work.cancel("nightly", id_ := chosen(work))
@@ -133,7 +133,7 @@ async def test_cancellation_after_downtime_waits_for_its_trigger() -> None:
     assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
 
 
-async def test_time_in_an_id_says_that_it_cannot_come() -> None:
+async def test_expired_time_in_an_id_prevents_waiting() -> None:
     work = Work()
     old = ids.trigger_id("nightly", "x", datetime.fromisoformat("2025-01-01T00:00:00Z"))
     before = len(await work.installation.events())
@@ -165,7 +165,7 @@ async def test_waiting_input_is_decided_again_in_its_turn() -> None:
     assert sum(kind == "admitted" for _, kind in executions[place:]) >= 39
 
 
-async def test_waiting_input_whose_decision_fails_becomes_a_dead_letter() -> None:
+async def test_waiting_input_with_failing_decision_becomes_dead_letter() -> None:
     def make(decide: Decide) -> Decide:
         def fails_again(recorded: Recorded[Message], states: States, now: datetime) -> Step:
             step = decide(recorded, states, now)
@@ -194,7 +194,7 @@ async def test_waiting_input_whose_decision_fails_becomes_a_dead_letter() -> Non
     assert not await fresh.run()
 
 
-async def test_input_that_waits_on_for_the_same_adds_no_event() -> None:
+async def test_continued_waiting_for_the_same_adds_no_event() -> None:
     work = Work()
     await work.define("nightly")
     await work.cancel("nightly", chosen(work))
@@ -226,7 +226,7 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
     clock.advance(1 if comes else 31)
     work.runner._processes = [two, one]
     await work.runner.run()
-    assert len(two.fold.waiting) == 1  # nobody leads its stage
+    assert len(two.fold.waiting) == 1  # no process leads its stage
     two.leases.held = NAMES
     await work.runner.run()
     for process in (one, two):
@@ -240,7 +240,7 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
     assert writers == {"two"}
 
 
-async def test_leader_that_lost_its_lease_decides_later_what_waits_for_its_turn() -> None:
+async def test_leader_without_lease_decides_waiting_inputs_later() -> None:
     work = Work()
     process = work.installation.process(cut=True, leases=Held(work.installation.clock))
     process.leases.held = NAMES
@@ -263,7 +263,7 @@ async def test_leader_that_lost_its_lease_decides_later_what_waits_for_its_turn(
         assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
 
 
-async def test_standby_forgets_the_times_of_inputs_that_wait_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_standby_forgets_times_of_inputs_no_longer_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ripe_inputs, "MIN_STALE", 10)
     work = Work()
     clock = work.installation.clock

@@ -1,4 +1,4 @@
-"""Turns of processes that store commits: a slow one is not refused for ever."""
+"""Turns of processes that store commits: a slow process is not refused forever."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -62,7 +62,7 @@ async def test_request_is_passed_on_to_all_that_listen(channel: Channel) -> None
 
 
 class Held:
-    """How long a process holds back."""
+    """A process that holds back, and measures for how long."""
 
     def __init__(self, name: str = "m") -> None:
         self.clock = ManualClock()
@@ -78,7 +78,7 @@ class Held:
         return round(self.clock.monotonic() - begin, 2)
 
 
-async def test_others_hold_back_once_in_a_second_for_a_process() -> None:
+async def test_processes_hold_back_once_per_second_for_another() -> None:
     held = Held()
     held.turns.take("a")
     assert await held.seconds() == HOLD_BACK_S
@@ -90,7 +90,7 @@ async def test_others_hold_back_once_in_a_second_for_a_process() -> None:
     assert await held.seconds() == HOLD_BACK_S
 
 
-async def test_invented_names_cost_half_of_the_time_at_most() -> None:
+async def test_invented_names_cost_at_most_half_the_time() -> None:
     held = Held()
     total = 0.0
     for number in range(200):
@@ -115,7 +115,7 @@ async def test_process_that_waits_lets_smaller_names_go_first(other: str, second
     assert await held.seconds() == HOLD_BACK_S
 
 
-async def test_turn_is_requested_after_three_refusals_in_a_row() -> None:
+async def test_turn_is_requested_after_three_consecutive_refusals() -> None:
     held, asked = Held(), list[str]()
     async with held.channel.asked(asked.append):
         await held.turns.refused()
@@ -128,7 +128,7 @@ async def test_turn_is_requested_after_three_refusals_in_a_row() -> None:
     assert asked == ["m"]
 
 
-async def test_turn_ends_with_the_commit_of_the_process_that_asked() -> None:
+async def test_turn_ends_when_the_requesting_process_commits() -> None:
     held = Held()
     held.turns.take("a")
     writers = iter("ba")
@@ -137,7 +137,7 @@ async def test_turn_ends_with_the_commit_of_the_process_that_asked() -> None:
     assert task.done()
 
 
-async def test_process_gets_its_turn_after_that_of_a_smaller_name() -> None:
+async def test_process_gets_its_turn_after_a_smaller_name() -> None:
     held = Held("a")
     for _ in range(REFUSALS):
         await held.turns.refused()
@@ -214,7 +214,7 @@ async def contended(channel: InMemoryTurnChannel | None) -> int:
         return sum(commit.writer == "slow" for commit in await installation.commits())
 
 
-async def test_slow_writer_stores_commits_beside_quick_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_writer_stores_commits_beside_quick_writers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_loop, "MAX_DECIDING_S", 1e9)  # a busy machine changes nothing
     assert await contended(None) == 0
     assert await contended(InMemoryTurnChannel()) >= 3

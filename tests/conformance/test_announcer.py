@@ -112,7 +112,7 @@ def up_to(number: int) -> list[Recorded[Message]]:
 
 
 @pytest.mark.parametrize("removal", ["purge", "age"])
-async def test_announcer_goes_on_after_all_events_left_their_stream(nats: NatsWorld, removal: str) -> None:
+async def test_announcer_continues_after_all_events_left_their_stream(nats: NatsWorld, removal: str) -> None:
     stream, jetstream = nats.names.stream(Stream.LOG), nats.connection.client.jetstream()
     assert await heard(nats, up_to(10), 10) == [str(number) for number in range(1, 11)]
     if removal == "purge":
@@ -127,7 +127,7 @@ async def test_announcer_goes_on_after_all_events_left_their_stream(nats: NatsWo
     assert await heard(nats, up_to(13), 0) == []
 
 
-async def test_place_in_the_bucket_is_restored_by_the_newest_event(nats: NatsWorld) -> None:
+async def test_bucket_place_is_restored_from_the_newest_event(nats: NatsWorld) -> None:
     await heard(nats, up_to(5), 5)
     await nats.projections.remove(Bucket.CURSORS, ANNOUNCED)
     assert await heard(nats, up_to(5), 0) == []
@@ -135,8 +135,8 @@ async def test_place_in_the_bucket_is_restored_by_the_newest_event(nats: NatsWor
     assert await heard(nats, up_to(6), 1) == ["6"]
 
 
-async def test_paused_announcer_is_refused_after_its_events_were_removed(nats: NatsWorld) -> None:
-    """Its guard holds although the stream is empty, as it was when it looked its place up."""
+async def test_paused_announcer_is_refused_after_removal_of_events(nats: NatsWorld) -> None:
+    """The announcer's guard holds although the stream is empty, as when the announcer looked its place up."""
     paused = announcer(nats, Past(()))
     expect, number = await paused._place()
     assert (expect, number) == (0, 0)

@@ -100,7 +100,7 @@ def ledger(job: str) -> list[Message]:
 
 
 @pytest.mark.parametrize("size", [1, 3, 1_000])
-async def test_events_of_each_part_are_kept_as_they_are(databases: Databases, size: int) -> None:
+async def test_events_of_each_part_are_kept_unchanged(databases: Databases, size: int) -> None:
     events = stored(
         woven(
             story(*A_SUCCESS, execution_id="1"),

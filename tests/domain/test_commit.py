@@ -114,7 +114,7 @@ def test_copy_of_a_genuine_commit_is_foreign() -> None:
     assert [type(content) for content in contents] == [Commit, ForeignBody, Commit, ForeignBody, ForeignBody]
 
 
-def test_one_of_two_commits_on_the_same_head_counts() -> None:
+def test_one_of_two_commits_on_one_head_counts() -> None:
     one, other = body_of(START, event()), body_of(START, event(), event())
     head, contents = read([one, other])
     assert [type(content) for content in contents] == [Commit, ForeignBody]
@@ -229,7 +229,7 @@ def test_place_is_taken_once(ranges: tuple[tuple[int, int], ...]) -> None:
 def test_any_order_of_takes_ends_in_one_floor(
     places: list[int], foreign: set[int], sizes: list[tuple[int, bool]]
 ) -> None:
-    """Whatever is undone is taken later, and places that a stage does not get are taken with those that it gets."""
+    """Undone places are taken later, and places that a stage does not get are taken with those that it gets."""
     own = [place for place in places if place not in foreign]
     position, untaken, left = Position(), Untaken(0), list(own)
     for place in sorted(own):

@@ -110,7 +110,7 @@ async def try_to_publish(client: Client, subject: str) -> None:
 
 
 @pytest.mark.parametrize("role", [*OUTSIDE, *READERS])
-async def test_nobody_but_stages_and_operators_appends(secured: Server, tmp_path: Path, role: str) -> None:
+async def test_only_stages_and_operators_append(secured: Server, tmp_path: Path, role: str) -> None:
     async with connected(secured, tmp_path, "operator") as operator, connected(secured, tmp_path, role) as hostile:
         heard = asyncio.Queue[Msg]()
         before = await size(operator)
@@ -148,7 +148,7 @@ async def have_stored(hostile: Installation) -> None:
     await hostile.connection.manage(f"CONSUMER.DELETE.{STREAM}.{name}")
 
 
-async def test_copies_forged_and_flooding_messages_are_skipped_and_reported(secured: Server, tmp_path: Path) -> None:
+async def test_copied_forged_flooding_messages_are_skipped_and_reported(secured: Server, tmp_path: Path) -> None:
     async with (
         at_work(secured, tmp_path, SCHEDULER) as tocsin,
         connected(secured, tmp_path, "viewer") as viewer,

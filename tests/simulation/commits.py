@@ -56,7 +56,7 @@ FAR_BEHIND: Final = 3
 SNAPSHOT_S: Final = (0.5, 4.0)
 """Seconds between two snapshots."""
 ANOTHER: Final = 0.3
-"""The share of snapshots that another process writes than the one that should."""
+"""The share of snapshots that a process writes although another process should."""
 A_DAY: Final = timedelta(days=1)
 
 
@@ -285,7 +285,7 @@ class JudgedView(CommitView):
 
 
 class JudgedProcess(CommitProcess):
-    """A process whose effects are judged: nothing that is decided and not stored may be told (I11)."""
+    """A process whose effects are judged: no decision may be announced before it is stored (I11)."""
 
     judge: CommitServer
     view: CommitView
@@ -336,7 +336,7 @@ class SimulatedRoutedLog(RoutedLog):
 
 
 class ReadView:
-    """The view of a process, which reads the log of commits from the moment in which a part of it asks."""
+    """The view of a process, which reads the log of commits from the first request for the view."""
 
     def __init__(self, member: "Member") -> None:
         self._member = member

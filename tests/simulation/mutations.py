@@ -897,7 +897,7 @@ class Verdict:
 
 
 def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine = "messages") -> Verdict:
-    """Play schedules with a bug, or the one of that name, until one does not hold."""
+    """Play schedules with a bug, given itself or by its name, until one does not hold."""
     name = mutation if isinstance(mutation, str) else mutation.name
     bug_of_name = next((each for each in MUTATIONS if each.name == name), mutation)
     assert isinstance(bug_of_name, Mutation)

@@ -45,7 +45,7 @@ FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
 Engine: TypeAlias = Literal["messages", "fused", "separate", "mixed"]
-"""Each decision is a message; or decisions are commits of processes with all stages, with one each, or with random ones."""
+"""Each decision is a message; or decisions are commits of processes with all stages, with one stage each, or with random stages."""
 Played: TypeAlias = Node | CommitNode | WorkerProcess | OutsideExecutor | MqExecutor | Forger
 _PARTS: Final = (
     ("registrar", "ticker", "planner", "recorder"),

@@ -16,7 +16,11 @@ from .commit_mutations import COMMIT_MUTATIONS
 from .mutations import Mutation, judged, made
 from .simulation import Engine, Result, play
 
-ENGINES: Final = tuple(engine for engine in get_args(Engine) if engine != "messages")
+ENGINES: Final = tuple(
+    pytest.param(engine, marks=pytest.mark.slow if engine == "separate" else ())
+    for engine in get_args(Engine)
+    if engine != "messages"
+)
 TOGETHER: Final = 7
 SCHEDULES: Final = (0, 7, *(pytest.param(first, marks=pytest.mark.full) for first in range(14, 140, TOGETHER)))
 OVERTAKEN: Final = "I3: its success was taken, and it is not done"
@@ -45,7 +49,7 @@ def _is_known(result: Result) -> bool:
 
 
 @pytest.mark.timeout(PATIENCE_S)
-def test_seed_plays_the_same_schedule_on_commits_in_every_process() -> None:
+def test_seed_plays_same_commit_schedule_in_every_process() -> None:
     seeds = [(1, "fused"), (14, "mixed"), (21, "separate")]
     here = [play(seed, engine).digest for seed, engine in seeds]  # type: ignore[arg-type]
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -68,7 +72,7 @@ def test_bug_on_commits_is_caught(mutation: Mutation) -> None:
 
 
 @pytest.mark.timeout(PATIENCE_S)
-def test_state_of_a_stage_that_no_event_has_is_caught() -> None:
+def test_stage_state_without_an_event_is_caught() -> None:
     [private] = [mutation for mutation in COMMIT_MUTATIONS if mutation.name == "let a stage keep a state of its own"]
     violation = judged(private, range(40), "fused").violation
     assert violation is not None

@@ -59,7 +59,7 @@ from tocsin.subjects import Stream
 
 IS_ON_COMMITS = os.environ.get("TOCSIN_ENGINE") == "commits"
 DECISIONS = "tocsin_COMMITS" if IS_ON_COMMITS else "TOCSIN_LEDGER"
-"""A stream whose loss nobody would forgive."""
+"""A stream that an installation cannot lose."""
 messages_only = pytest.mark.skipif(IS_ON_COMMITS, reason="tests/commits/test_backup_server.py has it for commits")
 LOAD = 300
 JOBS = (

@@ -104,7 +104,7 @@ OTHERS = Seal("other", 0, {"k1": b"1" * 32})
 
 
 @pytest.mark.parametrize("kind", ["junk", "copy", "other installation", "gap"])
-def test_foreign_message_counts_for_nobody(kind: str) -> None:
+def test_foreign_message_does_not_count(kind: str) -> None:
     log = Log().commit(event("@"))
     after = log.head
     match kind:
@@ -124,7 +124,7 @@ def test_foreign_message_counts_for_nobody(kind: str) -> None:
     assert remark.startswith("1 of the messages of the log are no commits")
 
 
-def test_removed_beginning_is_a_violation_and_the_rest_is_judged() -> None:
+def test_removed_beginning_is_violation_and_rest_is_judged() -> None:
     log = Log().commit(event("@")).commit(event("0-1")).commit(event("0-7"))
     [(first, _), (second, reason)] = log.violations(log.bodies[1:])
     assert (first, second) == ("I9", "I9")
@@ -195,7 +195,7 @@ def test_events_that_do_not_exist_are_taken() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "number"), [(-20, 1), (-5, 0), (3600, 0)])
-def test_time_of_a_commit_against_the_time_of_the_server(seconds: int, number: int) -> None:
+def test_commit_time_against_the_time_of_the_server(seconds: int, number: int) -> None:
     log = Log().commit(event("@"), stored=NOON + seconds * SECOND)
     assert [invariant for invariant, _ in log.violations()] == ["I2"] * number
 
@@ -240,7 +240,7 @@ def test_inputs_that_all_stages_took_are_forgotten() -> None:
     assert sum(map(len, log.rules._untaken.values())) == 0
 
 
-def test_events_have_the_time_of_their_decision_and_of_the_server() -> None:
+def test_events_have_the_decision_time_and_server_time() -> None:
     log = Log().commit(event("@"), stored=NOON + SECOND)
     _, [one] = log.rules.take(log.bodies[0])
     assert one.time == NOON
@@ -260,7 +260,7 @@ def report(execution_id: str) -> Report:
     )
 
 
-def test_reports_in_a_list_are_read_one_by_one() -> None:
+def test_reports_in_a_list_are_read_singly() -> None:
     reports = [report("a"), report("b")]
     body = b"[%b]" % b",".join([*(one.encode() for one in reports), b'{"junk":1}'])
     listed = StoredMessage(Stream.REPORTS, 7, NOON, LISTS.replace("*", "w"), {}, body)
