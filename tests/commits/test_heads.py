@@ -15,9 +15,8 @@ from tocsin import subjects
 from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from tocsin.adapters.memory.event_log import InMemoryEventLog
-from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
 from tocsin.domain.commit import LogHead, Seal

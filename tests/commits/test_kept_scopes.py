@@ -20,7 +20,7 @@ from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.kept_scopes import KeptScopes
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryTurnChannel
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.adapters.sql.memory import empty_engine

@@ -13,9 +13,8 @@ from tests.conformance.worlds import NatsWorld, nats_world
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from tocsin.adapters.memory.event_log import InMemoryEventLog
-from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess

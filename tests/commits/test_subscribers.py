@@ -15,7 +15,7 @@ from tests.commits.processes import NAMES, bound
 from tests.commits.test_restart import KEY, Place, Watching, until
 from tests.commits.test_restart import place as place  # noqa: PLC0414 - a fixture
 from tocsin import subjects
-from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryTurnChannel
 from tocsin.adapters.nats.consumers import fed_subscribers
 from tocsin.adapters.nats.consumers.fed_subscribers import FedSubscribers
 from tocsin.adapters.system_clock import SystemClock

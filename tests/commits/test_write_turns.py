@@ -12,10 +12,9 @@ from tests.conformance.worlds import fresh_names
 from tests.servers import FAST_CLIENT
 from tocsin import subjects
 from tocsin.adapters.memory.clock import ManualClock, settle
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog
-from tocsin.adapters.memory.turn_channel import InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.adapters.nats.turn_channel import NatsTurnChannel
+from tocsin.adapters.nats.log.commit_log import NatsTurnChannel
 from tocsin.domain.commit import LogHead
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Recorded, Trigger
@@ -24,7 +23,7 @@ from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
 from tocsin.engine.write_turns import HOLD_BACK_S, REFUSALS, WriteTurns
-from tocsin.ports.turn_channel import TurnChannel
+from tocsin.ports.commit_log import TurnChannel
 from tocsin.subjects import Stream
 
 

@@ -36,8 +36,7 @@ from tocsin.engine.report_lists import decode, listed
 from tocsin.engine.snapshots import Folding, Snapshots
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import Batch, Clock, Decode, LogUnavailable, Projections, Write, Written
-from tocsin.ports.commit_log import Bodies, CommitRefused, StoredBody
-from tocsin.ports.turn_channel import ReceiveTurn
+from tocsin.ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
 from tocsin.stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries

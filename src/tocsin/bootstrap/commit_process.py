@@ -18,9 +18,8 @@ from ..adapters.kept_scopes import KeptScopes, OpenEvents
 from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
-from ..adapters.nats.log.commit_log import NatsCommitLog
+from ..adapters.nats.log.commit_log import NatsCommitLog, NatsTurnChannel
 from ..adapters.nats.log.follow import READER
-from ..adapters.nats.turn_channel import NatsTurnChannel
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
@@ -43,8 +42,7 @@ from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, EventLog, LogUnavailable, Projections, RequestRefused
-from ..ports.commit_log import CommitLog, StoredBody
-from ..ports.turn_channel import TurnChannel
+from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from ..telemetry.foreign import ForeignMessages

@@ -21,11 +21,10 @@ from ..adapters.memory.archive import (
     InMemoryStreamPurge,
 )
 from ..adapters.memory.clock import AlarmClock, LoopClock
-from ..adapters.memory.commit_log import InMemoryCommitLog
+from ..adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
 from ..adapters.memory.exploded_log import ExplodedLog
-from ..adapters.memory.turn_channel import InMemoryTurnChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Archive, Origin
 from ..archive.combined_log import CombinedLog

@@ -1,8 +1,7 @@
 """The open tasks of queues, and the claims of agents.
 
-It is a fold of the events of steps. A task is open from `dispatched` until an event says that it is claimed, or needs no
-worker any more. A claim uses a slot of its agent, and counts for the limits of its task, until a report on it is stored, or its
-step goes on.
+It is a fold of the events of steps. A task is open from `dispatched` until an event says that it is claimed, or needs no worker. A claim
+uses a slot of its agent, and counts for the limits of its task, until a report on it is stored, or its step goes on.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -158,16 +157,11 @@ class TaskBoard:
         self.see(scope, sequence)
 
     def end_execution(self, scope: str, *, is_completed: bool = False) -> None:
-        """Withdraw the tasks of an execution.
-
-        `is_completed`: its last step ended by itself, so its agent does not get a notice.
-        """
-        steps = tuple(self._of_scope.get(scope, ()))
-        for step in steps:
-            claim = self._claims.get((scope, step))
-            if claim is not None and claim.agent != NO_AGENT and not (is_completed and len(steps) == 1):
-                self._ended.append(claim)
-            self._drop((scope, step))
+        """Withdraw the tasks of an execution; a sole step that completed needs no notice."""
+        claims = [self._claims.get((scope, step)) for step in self._of_scope.get(scope, ())]
+        if not is_completed or len(claims) > 1:
+            self._ended.extend(claim for claim in claims if claim is not None and claim.agent != NO_AGENT)
+        self.forget(scope)
 
     def forget(self, scope: str) -> None:
         """Forget an execution: its learned events are not stored after all."""
@@ -222,8 +216,6 @@ class TaskBoard:
             return
         self._purged_upto[queue] = upto
         self._put_again(self._must_be_purged)
-
-    # --- decisions -----------------------------------------------------------------------------------------------------
 
     def assign(
         self,
@@ -334,8 +326,6 @@ class TaskBoard:
         """Return whether a task is open, and not reserved."""
         return self._open.get(task.key) is task
 
-    # --- questions -----------------------------------------------------------------------------------------------------
-
     def is_limited(self, task: OpenTask) -> bool:
         """Return whether a limit of its job, its queue or its namespace counts a task."""
         return any(most is not None for most, _, _ in self._limits_of(task))
@@ -442,14 +432,13 @@ class TaskBoard:
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""
-        claimed = (claim.task for claim in self._claims.values())
-        return chain(self._open, self._reserved.values(), self._purged.values(), claimed)
+        return chain(
+            self._open, self._reserved.values(), self._purged.values(), (c.task for c in self._claims.values())
+        )
 
     def __len__(self) -> int:
         """Return the number of open tasks."""
         return len(self._open)
-
-    # --- parts ---------------------------------------------------------------------------------------------------------
 
     def _namespace_room(self) -> Mapping[str, int | None]:
         running = self._open.running_by_namespace(self._namespaces) if self._namespaces else {}

@@ -9,7 +9,7 @@ from typing import Final
 
 from .. import telemetry
 from ..ports import Clock, LogUnavailable
-from ..ports.turn_channel import TurnChannel
+from ..ports.commit_log import TurnChannel
 
 REFUSALS: Final = 3
 """Refusals in a row after which a process requests its turn."""

@@ -1,8 +1,9 @@
-"""The log of commits, as its writers and readers see it."""
+"""The log of commits for its writers and readers, and requests for a turn."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -87,4 +88,24 @@ class CommitLog(Protocol):
         Raises:
             LogUnavailable: there was no answer.
         """
+        ...
+
+
+ReceiveTurn: TypeAlias = Callable[[str], None]
+"""Takes the name of the process that requests its turn; it returns at once."""
+
+
+class TurnChannel(Protocol):
+    """Requests for a turn, which no stream stores. Any request may be lost."""
+
+    async def ask(self, name: str) -> None:
+        """Ask the other processes to hold back.
+
+        Raises:
+            LogUnavailable: there is no connection.
+        """
+        ...
+
+    def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass on the request of each process, also of this process."""
         ...

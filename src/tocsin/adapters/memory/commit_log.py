@@ -1,12 +1,13 @@
-"""A log of commits in memory."""
+"""A log of commits in memory, and the requests of its writers for a turn."""
 
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
 
 from ...ports import Clock, MessageTooLarge
-from ...ports.commit_log import Bodies, CommitRefused, StoredBody
+from ...ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 
 MAX_MESSAGE_BYTES = 1_048_576
 _ROOM_FOR_HEADERS = 1_024
@@ -66,3 +67,24 @@ class InMemoryCommitLog:
     def _has_newer(self, partition: int, after: int) -> bool:
         stored = self._stored[partition]
         return bool(stored) and stored[-1].sequence > after
+
+
+class InMemoryTurnChannel:
+    """Implement `ports.TurnChannel`: a channel that all processes of a test share."""
+
+    def __init__(self) -> None:
+        self._receivers: list[ReceiveTurn] = []
+
+    async def ask(self, name: str) -> None:
+        """See `TurnChannel`."""
+        for receive in tuple(self._receivers):
+            receive(name)
+
+    @asynccontextmanager
+    async def asked(self, receive: ReceiveTurn) -> AsyncIterator[None]:
+        """See `TurnChannel`."""
+        self._receivers.append(receive)
+        try:
+            yield
+        finally:
+            self._receivers.remove(receive)

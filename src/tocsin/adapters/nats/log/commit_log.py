@@ -1,4 +1,4 @@
-"""A log of commits in a JetStream stream.
+"""A log of commits in JetStream, and the requests of its writers for a turn.
 
 Each partition has a subject with its own guard.
 """
@@ -6,22 +6,26 @@ Each partition has a subject with its own guard.
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from pydantic_core import from_json
 
-from ....ports.commit_log import Bodies, CommitRefused, StoredBody
+from ....ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 from ....subjects import Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.transport import Outgoing
 from ..client.wire import stored_sequence, too_large
 from ..consumers.pull import Received
+from ..core_messages import CoreMessages
 from .follow import read
 
+MAX_NAME_BYTES: Final = 300
+"""Bytes of the name of a process that requests its turn."""
 _LAST: Final = re.compile(r"wrong last sequence: (\d+)")
 
 
@@ -99,3 +103,25 @@ class NatsCommitLog:
 
 def _bodies(received: Sequence[Received], caught_up: bool, upto: int) -> Bodies:  # noqa: FBT001 - `Batch` has the same flag
     return Bodies([StoredBody(message.sequence, message.time, message.body) for message in received], caught_up, upto)
+
+
+class NatsTurnChannel:
+    """Implement `ports.TurnChannel`."""
+
+    def __init__(self, connection: Connection, subject: str) -> None:
+        """`subject`: the subject of the requests, on the wire. No stream may capture it."""
+        self._messages = CoreMessages(connection)
+        self._subject = subject
+
+    async def ask(self, name: str) -> None:
+        """See `TurnChannel`."""
+        await self._messages.send(self._subject, name.encode())
+
+    def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
+        """See `TurnChannel`."""
+
+        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
+            if len(body) <= MAX_NAME_BYTES:
+                receive(body.decode(errors="replace"))
+
+        return self._messages.listening(self._subject, pass_on)
