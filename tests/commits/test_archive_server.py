@@ -18,6 +18,8 @@ from tocsin.archive.log_archive import LogArchive, commits_of
 from tocsin.bootstrap.commit_process import Commits
 from tocsin.engine.snapshots import Snapshots
 
+pytestmark = pytest.mark.full  # processes that are killed, on a server
+
 SOURCE = commits_of(0)
 OTHERS = tuple(stage for stage in STAGES_WITHOUT_CLOCK if stage not in {"archiver", "mq_bridge"})
 HASTY = {"hot_window": 2, "interval": 0.3, "max_messages": 200}
@@ -130,7 +132,6 @@ async def open_executions(subjects: list[str]) -> set[str]:
     return begun - over
 
 
-@pytest.mark.slow
 async def test_archiver_may_be_killed_under_load(
     nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

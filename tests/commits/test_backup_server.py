@@ -24,6 +24,8 @@ from tocsin.domain.log_events import decode
 from tocsin.engine.lost_tail import LEAST_GAP
 from tocsin.subjects import RECORDED
 
+pytestmark = pytest.mark.full  # processes that are killed, on a server
+
 
 async def stored(installation: Installation) -> list[Recorded[Message]]:
     """All events, oldest first."""
@@ -63,7 +65,6 @@ async def is_idle(installation: Installation) -> bool:
     return not open_executions(await stored(installation))
 
 
-@pytest.mark.slow
 async def test_backup_under_load_is_restored_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_ENGINE", "commits")
     runs, backup = Runs(), tmp_path / "backup"
@@ -138,7 +139,6 @@ async def _lose(installation: Installation, number: int) -> None:
         await log.log.append(0, body.body, expect=body.sequence - 1)
 
 
-@pytest.mark.slow
 async def test_lost_tail_is_ended_and_the_history_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_ENGINE", "commits")
     runs = Runs()

@@ -10,6 +10,8 @@ from tests.commits.processes import NAMES
 from tests.commits.server import Server, server
 from tocsin.domain.log_events import Began, Left, Poison, Trying
 
+pytestmark = pytest.mark.full  # processes that are killed, on a server
+
 EVERY_SECOND = {"name": "tick", "function": "f", "schedule": "* * * * * *", "overlap_policy": "allow"}
 
 
@@ -70,7 +72,6 @@ async def test_paused_leader_is_overtaken_and_stands_by(given: Server) -> None:
     assert len(set(instants)) == len(instants)
 
 
-@pytest.mark.slow
 async def test_trigger_that_kills_each_leader_becomes_poison(given: Server) -> None:
     tocsin = given.tocsin
     await given.define(**EVERY_SECOND)  # other commits lie between

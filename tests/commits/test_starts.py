@@ -22,6 +22,8 @@ from tocsin.ports import SequenceConflict
 from tocsin.ports.queries import ExecutionQuery
 from tocsin.subjects import Bucket, Stream
 
+pytestmark = pytest.mark.full  # processes that are killed, on a server
+
 PROCESS = (*NAMES, "recorder")
 
 
@@ -32,7 +34,6 @@ async def given(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         yield it
 
 
-@pytest.mark.slow
 async def test_killed_process_begins_at_snapshot_and_followers_continue(given: Server) -> None:
     tocsin = given.tocsin
     program = given.start(*PROCESS)

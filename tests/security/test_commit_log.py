@@ -86,6 +86,7 @@ async def size(installation: Installation) -> int:
     return int(info["state"]["messages"])
 
 
+@pytest.mark.full
 async def test_stages_work_as_users_of_their_own(secured: Server, tmp_path: Path) -> None:
     before = len(secured.log)
     roles = [name.replace("_", "-") for name in STAGE_NAMES if name != "screener"]
