@@ -23,8 +23,11 @@ from tocsin.domain.events import (
     Completed,
     Dispatched,
     Envelope,
+    Failed,
     Message,
     MqCancel,
+    NotificationRaised,
+    OutcomeChanged,
     PoisonMessage,
     QueuePaused,
     QueueResumed,
@@ -42,10 +45,14 @@ from tocsin.engine.waves import Waves
 from tocsin.ports import EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
+from tocsin.settings.notifications import NatsChannel, Notifications
 from tocsin.stages import STAGES, mq_bridge
 from tocsin.stages.event_listener.waiting_room import WaitingRoom, WaitingRule
 from tocsin.subjects import Bucket, Stream
 
+SETTINGS = Settings(
+    queues={"outside": Queue(transport="mq")}, notifications=Notifications(channels={"ops": NatsChannel(type="nats")})
+)
 NAMES = {stage.name for stage in STAGES}
 
 
@@ -93,7 +100,7 @@ class Site:
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     monkeypatch.setenv("TOCSIN_ENGINE", "commits")
     monkeypatch.setattr(in_memory, "_refuse_nats", lambda _: None)  # its queue has a transport outside
-    async with open_in_memory(Settings(queues={"outside": Queue(transport="mq")})) as installation:
+    async with open_in_memory(SETTINGS) as installation:
         yield Site(installation)
 
 
@@ -193,6 +200,22 @@ async def test_decision_that_fails_becomes_a_dead_letter(site: Site, monkeypatch
         await begin(site)
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert "ZeroDivisionError" in letter.reason
+
+
+async def test_notification_of_a_failure_is_raised_once(site: Site) -> None:
+    async def raised() -> list[Any]:
+        return await site.stored("notification.>", kind=NotificationRaised)
+
+    async with site.running():
+        rule = {"channels": ["ops"], "on_failure": True, "on_recovery": True}
+        await site.define(name="outside", function="f", queue="outside", notify=rule, retry={"max_attempts": 1})
+        await site.registry.trigger("outside", {})
+        [envelope] = await site.until(site.envelopes)
+        await answer(site, envelope, b'{"status": "failed", "error": {"type": "E", "message": "m"}}')
+        await site.until(lambda: site.stored("execution.outside.*.failed", kind=Failed))
+        await site.until(raised)
+        await site.until(lambda: site.stored("notification.>", kind=OutcomeChanged))
+    assert len(await raised()) == 1
 
 
 class Leads:

@@ -11,6 +11,7 @@ from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions, EdgeFollower
 from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription
+from ..engine.stage_leases import follower_of
 from ..engine.step import Sources
 from ..engine.ticker_watch import TickerWatch
 from ..settings import Settings
@@ -124,7 +125,7 @@ def at_the_edge(
     edges = list[BoundStage]()
     for stage in stages:
         followed = [one for one in stage.subscriptions if one.stream in DECISION_STREAMS]
-        lead = leading.candidate(stage.name, name)
+        lead = leading.candidate(follower_of(stage.name), name)
         followers = [EdgeFollower(stage.name, one, decisions, sources, lead) for one in followed]
         loops = (lead.run, *(follower.run for follower in followers)) if followers else ()
         others = tuple(one for one in stage.subscriptions if one not in followed)

@@ -14,15 +14,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..domain.events import Message, Recorded
 from ..domain.execution import Execution
+from ..subjects import DECISION_STREAMS, stream_of
 from .fold_view import ANSWERS, View
 from .kinds import ENTRY
 from .stage import BoundSubscription
-from .step import Missing, Reading, Ref, Step
+from .step import Missing, Reading, Ref, Scope, Step
 
 if TYPE_CHECKING:
     from .fold import Fold
 
 T = TypeVar("T")
+
+
+def is_in_log(ref: Ref[Any]) -> bool:
+    """Return whether the events of a scope are in commits. Those of notifications are in a stream of their own."""
+    return stream_of(ref.key) in DECISION_STREAMS
 
 
 class Asked:
@@ -87,6 +93,8 @@ class AskedView(View):
             read: T = self._more[ref]
             return read
         if isinstance(ref.kind, Reading) and (ref.kind is ENTRY or ref.kind.name not in ANSWERS):
+            raise Missing(ref)
+        if isinstance(ref.kind, Scope) and not is_in_log(ref):
             raise Missing(ref)
         answer = super().__call__(ref)
         if isinstance(answer, Execution) and answer.is_over and answer.requested is None:

@@ -15,7 +15,7 @@ from ..domain.events import Message, PoisonMessage, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from ..ports import RequestRefused
 from ..ports.event_log import check_subject
-from .asked import Asked, AskedView
+from .asked import Asked, AskedView, is_in_log
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
 from .broken_keys import Broken, BrokenKey, changed_scope
@@ -220,7 +220,7 @@ class Decider:
             return
         step = asked.step = asked.subscription.decide(asked.recorded, AskedView(self._fold, now, asked), now)
         for change in step.changes:
-            for event in change.events if isinstance(change, Events) else ():
+            for event in change.events if isinstance(change, Events) and is_in_log(change.ref) else ():
                 self._append(asked, event, now)
         if step.then is Then.REFUSE:
             self._append(asked, _dead_letter(asked, step), now)

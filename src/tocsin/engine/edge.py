@@ -16,17 +16,17 @@ from typing import Any, Final, Protocol
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
-from ..ports import Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
+from ..ports import Append, Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
 from ..subjects import DecodeError, Stream
 from ..telemetry.foreign import ForeignMessages
-from .asked import Asked
+from .asked import Asked, is_in_log
 from .causes import Proposals
 from .items import MAX_STEPS, EndlessDecision
 from .leader_election import LeaderElection
 from .report_lists import UnreadableInput, decode
 from .saved_place import SavedPlace
 from .stage import BoundSubscription
-from .step import Change, Later, Missing, Put, Reading, Ref, Send, Sources, Step, Then, refuse
+from .step import Change, Events, Later, Missing, Put, Reading, Ref, Send, Sources, Step, Then, refuse
 
 _COPIED: Final = DecodeError("it is a reply of the server to a read, whose sender addressed it here")
 BACKOFF_S: Final = (1.0, 5.0, 15.0, 30.0)
@@ -70,18 +70,18 @@ class EdgeDecisions:
         """
         loop = self._view.proposals
         read = dict[Ref[Any], Any]()
-        changed, sent = set[Ref[Any]](), set[str]()
+        changed, sent, newest = set[Ref[Any]](), set[str](), dict[str, int]()
         for _ in range(MAX_STEPS):
             try:
                 step = await loop.ask(
                     Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed, sent=sent)
                 )
             except Missing as missing:
-                read |= await self._read(missing.ref)
+                read |= await self._read(missing.ref, newest)
                 continue
             try:
                 for change in step.changes:
-                    await self._make(change, read)
+                    await self._make(change, read, newest)
             except SequenceConflict:
                 read.clear()  # another process changed the entry
                 continue
@@ -96,18 +96,20 @@ class EdgeDecisions:
             sent |= {subjects.subject_of(change.timer) for change in step.changes if isinstance(change, Later)}
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
-    async def _read(self, ref: Ref[Any]) -> Mapping[Ref[Any], Any]:
-        """Read the data that the fold does not have."""
+    async def _read(self, ref: Ref[Any], newest: dict[str, int]) -> Mapping[Ref[Any], Any]:
+        """Read the data that the fold does not have, and note the newest sequence of a scope."""
         if not isinstance(ref.kind, Reading):
-            return {ref: reduce(ref.kind.evolve, await self._sources.log.load(ref.key), ref.kind.initial)}
+            events = await self._sources.log.load(ref.key)
+            newest[ref.key] = events[-1].sequence if events else 0
+            return {ref: reduce(ref.kind.evolve, events, ref.kind.initial)}
         answers = await ref.kind.read(self._sources, [ref.key])
         return {ref: answers[ref.key]}
 
-    async def _make(self, change: Change, read: Mapping[Ref[Any], Any]) -> None:
-        """Carry out the effects of a decision beside its events.
+    async def _make(self, change: Change, read: Mapping[Ref[Any], Any], newest: Mapping[str, int]) -> None:
+        """Carry out the effects of a decision beside events of the log.
 
         Raises:
-            SequenceConflict: the entry was changed since it was read.
+            SequenceConflict: the entry, or the scope in another stream, was changed since it was read.
         """
         log, projections = self._sources.log, self._sources.projections
         match change:
@@ -115,6 +117,10 @@ class EdgeDecisions:
                 await log.publish(subject, message, message_id=message_id, ttl=ttl)
             case Later(timer, until):
                 await log.delay(timer, until=until)
+            case Events(ref, events) if events and not is_in_log(ref):
+                [written] = await log.write([Append(events, newest.get(ref.key, 0))])
+                if written.error is not None:
+                    raise written.error
             case Put(ref, value, ttl):
                 bucket, key = ref.key
                 expect = read[ref][1] if read.get(ref) is not None else 0

@@ -26,6 +26,14 @@ def lease_of(stage: str) -> str:
     return stage.replace("_", "-")
 
 
+def follower_of(stage: str) -> str:
+    """Return the key of the lease under which a stage at the edge follows decisions.
+
+    The notifier's sender has another lease, and another process may hold it.
+    """
+    return f"{lease_of(stage)}-follower"
+
+
 class StageLeases:
     """Candidates for the leases of stages. Times are seconds."""
 

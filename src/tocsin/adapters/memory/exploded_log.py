@@ -69,6 +69,8 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
 
     @override
     async def append(self, fact: Message, *, expect: int) -> int:
+        if subjects.stream_of(subjects.scope_of(fact)) not in DECISION_STREAMS:
+            return await super().append(fact, expect=expect)
         [written] = await self.write([Append((fact,), expect)])
         if written.error is not None:
             raise written.error
