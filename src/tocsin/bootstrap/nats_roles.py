@@ -48,9 +48,11 @@ from ..domain.events import (
     Trigger,
     Voided,
 )
+from ..engine.heads import SHOWN
 from ..engine.leader_election import lease_access
+from ..engine.snapshots import PARTS
 from ..engine.stage import Access, AnyStage
-from ..engine.stage_leases import lease_of
+from ..engine.stage_leases import follower_of, lease_of
 from ..settings import Settings
 from ..stages.planner import PLANNER
 from ..subjects import (
@@ -63,6 +65,7 @@ from ..subjects import (
     Bucket,
     Stream,
     changed_bytes_key,
+    cursor,
 )
 from . import durables_of, installed_stages, names_of
 from .commit_process import is_on_commits
@@ -188,18 +191,28 @@ def _access(stage: AnyStage) -> Access:
 def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
     """Return the changes of a stage's access if decisions are commits.
 
-    Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and keeps snapshots; the
-    planner's process announces all public events.
+    Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and shows heads; the
+    planner's process writes snapshots and announces all public events. A stage at the edge that follows decisions has a lease, and a
+    place for each subscription.
     """
-    is_pure = has_lease(stage.name)
+    is_pure, is_planner = has_lease(stage.name), stage.name == PLANNER.name
+    followed = [] if is_pure else [one.durable for one in stage.subscriptions if one.stream in DECISION_STREAMS]
     follows = [one.stream for one in stage.subscriptions if is_pure and one.stream not in DECISION_STREAMS]
-    announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if stage.name == PLANNER.name else ()
-    leases = (*lease_access(lease_of(stage.name)), (Bucket.SNAPSHOTS, ">")) if is_pure else ()
-    place = ((Bucket.CURSORS, ANNOUNCED),) if announced else ()
+    announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if is_planner else ()
+    led = [lease_of(stage.name)] if is_pure or access.hears_events else []
+    led += [follower_of(stage.name)] if followed else []
+    places = [cursor(Stream.LOG, durable) for durable in followed] + ([ANNOUNCED] if is_planner else [])
+    shown = [SHOWN, *([PARTS] if is_planner else [])] if is_pure else []
     return {
         "appends": (*access.appends, *announced),
         "follows": tuple(dict.fromkeys((*access.follows, *follows))),
-        "writes": (*access.writes, *leases, *place, _PRESENCE),
+        "writes": (
+            *(one for one in access.writes if one[0] is not Bucket.SNAPSHOTS),  # the ticker's ledgers are in the fold
+            *chain.from_iterable(map(lease_access, led)),
+            *((Bucket.CURSORS, place) for place in places),
+            *((Bucket.SNAPSHOTS, key) for key in shown),
+            _PRESENCE,
+        ),
     }
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def is_in_log(ref: Ref[Any]) -> bool:
-    """Return whether the events of a scope are in commits. Those of notifications are in a stream of their own."""
+    """Return whether the events of a scope are in commits; notifications have a stream."""
     return stream_of(ref.key) in DECISION_STREAMS
 
 

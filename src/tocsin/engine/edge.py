@@ -97,7 +97,7 @@ class EdgeDecisions:
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
     async def _read(self, ref: Ref[Any], newest: dict[str, int]) -> Mapping[Ref[Any], Any]:
-        """Read the data that the fold does not have, and note the newest sequence of a scope."""
+        """Read data that the fold lacks, and note the newest sequence of a scope."""
         if not isinstance(ref.kind, Reading):
             events = await self._sources.log.load(ref.key)
             newest[ref.key] = events[-1].sequence if events else 0

@@ -45,6 +45,8 @@ LEAST_INTERVAL: Final = timedelta(minutes=10)
 LEAST_TAIL_BYTES: Final = 1_048_576
 """The bytes of the log that are read as fast as a snapshot."""
 CHECK_INTERVAL_S: Final = 10.0
+PARTS: Final = "fold.>"
+"""The keys of heads and parts."""
 
 _log = telemetry.get_logger("tocsin.snapshots")
 

@@ -22,7 +22,7 @@ from .... import subjects
 from ....domain.events import CronAlert, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import ANY, INSTALLATION_KEY, REST, Bucket, Stream
+from ....subjects import ANY, DECISION_STREAMS, INSTALLATION_KEY, LOG_ARCHIVE, REST, Bucket, Stream
 from ..client.names import PROBE, Names
 from ..client.transport import SERVER_REPLIES
 
@@ -362,6 +362,9 @@ class Granting:
         yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
         yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))
         yield from self._looking_up(Bucket.SNAPSHOTS)  # where a reader begins
+        # What left the stream is in the archive.
+        yield f"{API}.DIRECT.GET.{self._names.bucket_stream(Bucket.CURSORS)}.{self._names.key(Bucket.CURSORS, LOG_ARCHIVE)}"
+        yield from self._reading_archive()
         if access.keeps_archive:
             yield f"{API}.STREAM.PURGE.{name}"
         if appends:
@@ -415,9 +418,11 @@ class Granting:
 def _is_decided(subject: str) -> bool:
     """Return whether only commits have an event of a subject.
 
-    The announcer publishes the public events again, and no decision rests on a change of leaders.
+    The announcer publishes the public events again, no decision rests on a change of leaders, and notifications have a stream.
     """
-    return subjects.guard_of(subject) is not None and not subject.startswith("cron.")
+    if subjects.guard_of(subject) is None or subject.startswith("cron."):
+        return False
+    return subjects.stream_of(subject) in DECISION_STREAMS
 
 
 def _outside(name: str, account: Outside) -> Permissions:
