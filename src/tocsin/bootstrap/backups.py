@@ -21,7 +21,6 @@ from ..adapters.nats.backup.restoration import BackupReader, RestoreTarget
 from ..adapters.nats.backup.store import BackupStore, download_backup, uploading, with_unnamed
 from ..adapters.nats.backup.verification import Verification, verify_backup
 from ..adapters.s3.bucket import Bucket
-from ..archive.log_archive import LogArchive
 from ..domain.errors import TocsinError
 from ..engine.lost_tail import LogEnd
 from ..engine.snapshots import Snapshots
@@ -101,7 +100,7 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         ArchiveDamaged: an object of the archive is missing or changed.
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
-    log_archive = LogArchive(archive_store(installation.settings, installation.connection), installation.projections)
+    log_archive = None if installation.commits is None else installation.commits.archive
     writer = BackupWriter(installation.connection, installation.names, installation.archive, log_archive)
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
     now = installation.clock.now()

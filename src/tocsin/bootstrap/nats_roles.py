@@ -115,7 +115,7 @@ _PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
-    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES, _PRESENCE),
+    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
 
@@ -136,12 +136,13 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         is_screened=settings.screener.enabled,
         has_commits=is_on_commits(),
     )
-    senders = settings.triggers.senders
+    commits, senders = is_on_commits(), settings.triggers.senders
+    api = replace(_API_ACCESS, writes=(*_API_ACCESS.writes, _PRESENCE)) if commits else _API_ACCESS
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.receiving(granting.fetching(granting.watching(API, _API_ACCESS))),
+        API: granting.receiving(granting.fetching(granting.watching(API, api))),
         WORKER: granting.working(WORKER, _WORKER_EVENTS),
         **{
             user: granting.working(user, _WORKER_EVENTS, agent=name)
@@ -151,8 +152,10 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
-        BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names),
-        RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
+        BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names, has_commits=commits),
+        RESTORE: restoring(
+            granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names, has_commits=commits
+        ),
         PUBLIC: granting.public(PUBLIC, PUBLIC, senders.get(PUBLIC, ())),
         **{
             user: granting.public(user, name, senders.get(name, ()), settings.announced_to(name))

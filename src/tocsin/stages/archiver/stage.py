@@ -26,7 +26,7 @@ from ...ports import (
     StreamPurge,
 )
 from ...settings import Settings
-from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, LOG_ARCHIVE, RECORDED, STREAMS, Bucket, Stream, cursor
+from ...subjects import ARCHIVE_STATE, ARCHIVER_LEASE, RECORDED, STREAMS, Bucket, Stream, cursor
 from .archive_eligibility import ArchiveEligibility
 from .finished_output import FinishedHeartbeats, FinishedOutput
 from .log_archiver import Keeping, LogArchiver
@@ -293,7 +293,6 @@ ARCHIVER: Final = Stage(
         writes=(
             *lease_access(ARCHIVER_LEASE),
             (Bucket.CURSORS, ARCHIVE_STATE),
-            (Bucket.CURSORS, LOG_ARCHIVE),
             *((Bucket.CURSORS, cursor(stream)) for stream in STREAMS),
         ),
         removes=(Stream.REPORTS,),

@@ -333,11 +333,11 @@ def durable_specs(
     return [*stages, *(executors if bridge else ())]
 
 
-def all_streams(names: Names) -> tuple[str, ...]:
-    """Return the names of all streams of an installation, buckets and archive included."""
+def all_streams(names: Names, *, has_commits: bool = False) -> tuple[str, ...]:
+    """Return the names of all streams, buckets and archive included; `has_commits`: decisions are commits."""
     buckets = map(names.bucket_stream, Bucket)
-    others = names.archive_stream, names.webhook_stream, names.captured_stream, names.commits_stream
-    return (*map(names.stream, Stream), *buckets, *others)
+    others = names.archive_stream, names.webhook_stream, names.captured_stream
+    return (*map(names.stream, Stream), *buckets, *others, *([names.commits_stream] if has_commits else []))
 
 
 def layout_of(config: Json) -> int | None:

@@ -87,8 +87,9 @@ async def provision(
     _check_version(connection.client)
     try:
         await _check_jetstream(connection)
-        await require_layout(connection, names, all_streams(names))
-        if inputs is not None and inputs.has_commits:
+        has_commits = inputs is not None and inputs.has_commits
+        await require_layout(connection, names, all_streams(names, has_commits=has_commits))
+        if has_commits:
             _check_payload(connection.client)
         configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
         ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)

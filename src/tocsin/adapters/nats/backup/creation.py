@@ -31,8 +31,6 @@ from .folder import BackupManifest, DurableRecord, FileRecord, StreamRecord
 from .snapshot_file import SnapshotDamaged, content
 from .stream_transfer import take_snapshot
 
-LEFT_OUT: Final = frozenset({Bucket.LEADER})
-"""Leases belong to processes."""
 TRIES: Final = 3
 _DURABLE_FIELDS: Final[tuple[str, ...]] = (
     *("durable_name", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending", "max_waiting"),
@@ -52,17 +50,19 @@ class BackupOrigin:
     """Digest of the settings."""
 
 
-def snapshot_order(names: Names) -> tuple[str, ...]:
-    """Return the streams in the order of their snapshots.
+def snapshot_order(names: Names, *, has_commits: bool) -> tuple[str, ...]:
+    """Return the streams in the order of their snapshots; `has_commits`: whether decisions are commits.
 
-    First work queues and buckets, which say what was handled. Then the streams of effects, and then those of their causes.
+    First work queues and buckets, which say what was handled. Then the streams of effects, and then those of their causes. Leases belong to
+    processes, and snapshots of the ledgers are made again.
     """
     queues = (names.webhook_stream, names.stream(Stream.MQ))
-    buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in LEFT_OUT]
+    left_out = {Bucket.LEADER} if has_commits else {Bucket.LEADER, Bucket.SNAPSHOTS}
+    buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in left_out]
     # Commits come after the public events, and before the inputs that they take.
     first = map(names.stream, (Stream.NOTIFICATIONS, Stream.LOG))
     causes = (names.stream(stream) for stream in reversed(STREAMS) if stream is not Stream.LOG)
-    effects = (*first, names.commits_stream, *causes)
+    effects = (*first, *([names.commits_stream] if has_commits else []), *causes)
     return (*queues, *buckets, *effects, names.stream(Stream.OUTPUT), names.stream(Stream.PROGRESS))
 
 
@@ -126,11 +126,7 @@ class BackupWriter:
 
     async def _streams(self, folder: Path) -> dict[str, StreamRecord]:
         records: dict[str, StreamRecord] = {}
-        commits = f"STREAM.INFO.{self._names.commits_stream}"
-        has_commits = await self._connection.find(commits, absent=wire.STREAM_NOT_FOUND) is not None
-        for stream in snapshot_order(self._names):
-            if stream == self._names.bucket_stream(Bucket.SNAPSHOTS) and not has_commits:
-                continue  # snapshots of the ledgers are made again
+        for stream in snapshot_order(self._names, has_commits=self._log_archive is not None):
             path = folder / folders.snapshot_path(stream)
             with path.open("wb") as file:
                 path.chmod(0o600)

@@ -8,34 +8,40 @@ from ..client.names import Names
 from .creation import snapshot_order
 
 
-def backing_up(rules: Permissions, names: Names) -> Permissions:
+def backing_up(rules: Permissions, names: Names, *, has_commits: bool) -> Permissions:
     """Add the right to take snapshots of streams, which changes nothing in them.
 
     `rules`: those of a reader of the archive.
     """
+    order = snapshot_order(names, has_commits=has_commits)
     publish = {
         *rules.publish,
-        *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in snapshot_order(names)),
-        *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in snapshot_order(names)),
+        *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in order),
+        *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in order),
         *(f"{API}.CONSUMER.LIST.{names.stream(stream)}" for stream in Stream),
     }
     return replace(rules, publish=tuple(sorted(publish)))
 
 
-def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
+def restoring(rules: Permissions, provisioning: Permissions, names: Names, *, has_commits: bool) -> Permissions:
     """Add the right to create streams from snapshots, with any content, and to remove reports.
 
     `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
     """
+    order = snapshot_order(names, has_commits=has_commits)
+    end = (
+        names.key(Bucket.CURSORS, LOG_ARCHIVE),
+        f"{API}.STREAM.INFO.{names.commits_stream}",
+        f"{names.commits_prefix}.*",
+    )
     publish = {
         *rules.publish,
         *provisioning.publish,
-        *(f"{API}.STREAM.RESTORE.{stream}" for stream in snapshot_order(names)),
-        *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in snapshot_order(names)),
+        *(f"{API}.STREAM.RESTORE.{stream}" for stream in order),
+        *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in order),
         f"{API}.STREAM.PURGE.{names.stream(Stream.REPORTS)}",
         f"$O.{names.archive_bucket}.>",
-        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, LOG_ARCHIVE, *map(cursor, STREAMS))),
-        f"{API}.STREAM.INFO.{names.commits_stream}",
-        f"{names.commits_prefix}.*",  # the end of what was lost
+        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
+        *(end if has_commits else ()),
     }
     return replace(rules, publish=tuple(sorted(publish)), deny_publish=())

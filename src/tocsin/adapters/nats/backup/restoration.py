@@ -86,7 +86,7 @@ class BackupReader:
             raise BackupUnreadable(f"{folder}: its manifest names unknown streams: {', '.join(sorted(unknown))}")
         require_version(self._connection)
         self._require_version_of(manifest)
-        await self._require_empty()
+        await self._require_empty(has_commits=self._names.commits_stream in target.configs)
         for damage in damaged_files(folder, manifest):
             raise BackupDamaged(
                 f"{folder / damage.file}: {damage.reason}. Run `tocsin backup verify {folder}`, and restore another copy."
@@ -179,9 +179,9 @@ class BackupReader:
                 needed=manifest.nats_server,
             )
 
-    async def _require_empty(self) -> None:
+    async def _require_empty(self, *, has_commits: bool) -> None:
         found: dict[str, int] = {}
-        for stream in all_streams(self._names):
+        for stream in all_streams(self._names, has_commits=has_commits):
             info = await self._connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
             if info is not None:
                 found[stream] = info["state"]["messages"]
