@@ -193,9 +193,8 @@ async def test_runs_before_the_job_was_named_are_read() -> None:
 def past_runs(work: Work) -> PastRuns:
     """Return the reader of past runs for the first process of a layout."""
     log, clock = work.installation.log, work.installation.clock
-    alarms: Any = clock
     buckets = InMemoryProjections(clock)
-    view = CommitView(log, 0, SEAL, alarms, Snapshots(buckets, b""))
+    view = CommitView(log, 0, SEAL, Snapshots(buckets, b""))
     view.proposals, view.fold = work.process.loop, work.fold
     view.begin(work.process.chain, work.process.chain.head.number)
 

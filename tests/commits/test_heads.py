@@ -86,7 +86,7 @@ class World:
         )
         assert process.snapshots is not None
         self.snapshots = process.snapshots
-        view = CommitView(self.log, PARTITION, process.seal, LoopClock(), process.snapshots)
+        view = CommitView(self.log, PARTITION, process.seal, process.snapshots)
         async with process.running(bound() if folds else [], view) as loop:
             yield view, loop
 
@@ -130,6 +130,18 @@ async def test_process_without_stages_begins_at_a_shown_head(world: World) -> No
         assert number == newest.number + 1 == await view.end(Stream.LEDGER)
         assert await view.tail("ledger.new.>") == number
     assert world.log.followed.count(0) <= 1  # no snapshot says that the scope is new
+
+
+async def test_scope_that_stays_is_read_once(world: World) -> None:
+    await store(world, 20)
+    async with world.running() as (reader, _), world.running() as (writer, _):
+        assert await reader.load("agent.x.all.>") == []
+        world.log.followed.clear()
+        number = await writer.append(AgentSwitched(name="x", enabled=False), expect=0)
+        read = [*world.log.followed]  # the writer looked whether the scope is new
+        for _ in range(3):
+            assert [one.sequence for one in await reader.load("agent.x.all.>")] == [number]
+        assert world.log.followed == read
 
 
 async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -> None:

@@ -56,7 +56,7 @@ class Given:
 
     def view(self) -> CommitView:
         snapshots = Snapshots(InMemoryProjections(self.installation.clock), b"")
-        return CommitView(self.installation.log, PARTITION, self.process().seal, LoopClock(), snapshots)
+        return CommitView(self.installation.log, PARTITION, self.process().seal, snapshots)
 
     def process(self) -> CommitProcess:
         log, turns = self.installation.log, InMemoryTurnChannel()

@@ -158,7 +158,7 @@ class CommitsWorld(MemoryWorld):
             turns=InMemoryTurnChannel(),
         )
         snapshots = Snapshots(self.projections, self.KEY)
-        view = CommitView(self.commits, PARTITION, process.seal, LoopClock(), snapshots)
+        view = CommitView(self.commits, PARTITION, process.seal, snapshots)
         self.seal = process.seal
 
         async def shown() -> CommitView:

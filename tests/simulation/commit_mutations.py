@@ -17,7 +17,7 @@ from .mutations import Mutation, bug
 COMMIT_MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log -------------------------------------------------------------------------------------------------------
     bug(
-        "append behind whatever is last in the log",
+        "append behind the last message of the log, of any writer",
         CommitWriter.append,
         "draft.body, expect=expect)",
         "draft.body, expect=self._log._server.last)",

@@ -383,7 +383,7 @@ class Member:
     def new_view(self) -> JudgedView:
         """Return a view of the log from its beginning."""
         snapshots = Snapshots(self._projections or InMemoryProjections(self._server.clock), b"")
-        view = JudgedView(self._commits, PARTITION, seal(), self._server.clock, snapshots, early=SEEN_EARLY)
+        view = JudgedView(self._commits, PARTITION, seal(), snapshots, early=SEEN_EARLY)
         view.judge = self._server
         return view
 

@@ -13,7 +13,7 @@ from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, KeptPart, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, INPUT_STREAMS, STREAM_SUBJECTS, Stream
-from .scope_reads import StoredEvent, scope_of
+from .scope_reads import SharedEvent, scope_of
 
 PORTION = 1_000
 
@@ -23,7 +23,7 @@ class ReadPast(Protocol):
 
     def __call__(
         self, filters: Sequence[str], *, after: int | datetime, upto: int
-    ) -> AsyncGenerator[StoredEvent, None]:
+    ) -> AsyncGenerator[SharedEvent, None]:
         """Yield events after a number, or from an instant (UTC) on, up to a number."""
         ...
 
@@ -145,7 +145,7 @@ class CommitStoredLog:
 
 
 async def _pages(
-    stream: Stream, events: AsyncGenerator[StoredEvent, None]
+    stream: Stream, events: AsyncGenerator[SharedEvent, None]
 ) -> AsyncGenerator[Sequence[StoredMessage], None]:
     portion: list[StoredMessage] = []
     async with aclosing(events):

@@ -24,12 +24,12 @@ from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
+from ..engine.watcher import Shown
 from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, LogUnavailable, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
-from .memory.clock import AlarmClock
-from .scope_reads import ScopeReads, StoredEvent, scope_of
+from .scope_reads import ScopeReads, SharedEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
 
 PAUSE_S: Final = 0.5
@@ -57,12 +57,12 @@ class _Feed:
         self.undone: dict[str, None] = {}
         """Scopes with events that the follower has and that are not stored."""
         self.filters = filters or STREAM_SUBJECTS[stream]
-        self.events: deque[StoredEvent] = deque()
+        self.events: deque[SharedEvent] = deque()
         self.is_stored = False
         """Whether events were stored that its follower saw before."""
         self.changed = asyncio.Event()
 
-    async def take(self) -> list[StoredEvent]:
+    async def take(self) -> list[SharedEvent]:
         """Wait for events, or until the taken events are stored; take all."""
         while not (self.events or self.undone or self.is_stored):
             self.changed.clear()
@@ -83,7 +83,6 @@ class CommitView:
         log: CommitLog,
         partition: int,
         seal: Seal,
-        clock: AlarmClock,
         snapshots: Snapshots,
         *,
         early: Sequence[str] = (),
@@ -109,7 +108,6 @@ class CommitView:
         self._feeds: list[_Feed] = []
         self._routes = Routes[_Feed](())
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
-        self._clock = clock
 
     @property
     def number(self) -> int:
@@ -142,7 +140,7 @@ class CommitView:
         """Show an event that is not stored yet to the followers that decide on it."""
         early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
         for feed in early:
-            feed.events.append(StoredEvent(event, recorded.sequence, recorded.time, recorded))
+            feed.events.append(SharedEvent(event, recorded.sequence, recorded.time, recorded))
             feed.changed.set()
         return bool(early) and isinstance(recorded.message, Dispatched)
 
@@ -160,33 +158,24 @@ class CommitView:
                 feed.events += (_stored_event(recorded) for recorded in again)
             feed.changed.set()
 
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message] | None],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
-        """Take the next commit's events. `recorded`: the decoded events; None: not decoded."""
-        if is_own:
-            note_decisions([one for one in recorded if one is not None])
-        for place, event in enumerate(events):
-            self._number = first + place
+    def explode(self, shown: Shown, /) -> None:
+        """Take the events of the next commit."""
+        if shown.is_own:
+            note_decisions([one for one in shown.recorded if one is not None])
+        for place, event in enumerate(shown.events):
+            self._number = shown.first + place
             if event.subject.startswith("repair."):
-                self._learn(StoredEvent(event, self._number, at, None))
+                self._learn(SharedEvent(event, self._number, shown.at, None))
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
-                one = StoredEvent(event, self._number, at, recorded[place] if recorded else None)
-                self._show(one, [feed for feed in feeds if not (feed.is_early and is_own)])
+                one = SharedEvent(event, self._number, shown.at, shown.recorded[place] if shown.recorded else None)
+                self._show(one, [feed for feed in feeds if not (feed.is_early and shown.is_own)])
         for feed in self._feeds:
-            feed.is_stored |= is_own and feed.is_early
+            feed.is_stored |= shown.is_own and feed.is_early
             if feed.events or feed.is_stored:
                 feed.changed.set()
 
-    def _show(self, one: StoredEvent, feeds: Iterable[_Feed]) -> None:
+    def _show(self, one: SharedEvent, feeds: Iterable[_Feed]) -> None:
         """Hand an event to followers, and to the scopes that are remembered."""
         for feed in feeds:
             feed.events.append(one)
@@ -195,7 +184,7 @@ class CommitView:
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
                 known[:] = _needed(cast("Sequence[Recorded[Message]]", known), 0)
 
-    def _learn(self, one: StoredEvent) -> None:
+    def _learn(self, one: SharedEvent) -> None:
         """Let the readers of this process skip an unreadable event that an operator set aside."""
         if isinstance(message := getattr(one.read_or_error(), "message", None), Voided):
             subjects.set_aside(message)
@@ -223,11 +212,11 @@ class CommitView:
 
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
-    ) -> AsyncGenerator[tuple[Sequence[StoredEvent], bool, int, tuple[str, ...]], None]:
+    ) -> AsyncGenerator[tuple[Sequence[SharedEvent], bool, int, tuple[str, ...]], None]:
         """Yield events, whether all are stored, up to which number, and undone scopes."""
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
-            takes, past = subjects.any_of(feed.filters), list[StoredEvent]()
+            takes, past = subjects.any_of(feed.filters), list[SharedEvent]()
             if after is not None:
                 async for event in self.past(takes, after=after, upto=upto):
                     past.append(event)
@@ -252,7 +241,7 @@ class CommitView:
                 yield newer, True, max(self._number, after or 0), undone
 
     @contextmanager
-    def fed(self, subject: str, events: list[StoredEvent]) -> Iterator[None]:
+    def fed(self, subject: str, events: list[SharedEvent]) -> Iterator[None]:
         """Add the events that come within the block to a list."""
         feed = _Feed(subjects.stream_of(subject), (subject,))
         with self._fed(feed):
@@ -285,7 +274,7 @@ class CommitView:
     def _route(self) -> None:
         self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
 
-    async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[StoredEvent, None]:
+    async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
         """Yield events after a number, up to a number, from the nearest known head."""
         if upto <= after or self.chain is None:
             return
@@ -298,7 +287,7 @@ class CommitView:
                         continue
                     for number, event in enumerate(commit.events, commit.first):
                         if after < number <= upto and takes(event.subject):
-                            yield StoredEvent(event, number, commit.at, None)
+                            yield SharedEvent(event, number, commit.at, None)
                 if batch.caught_up or chain.head.number >= upto:
                     return
 
@@ -363,20 +352,26 @@ class CommitView:
         return _needed(await self._events_of(scope), after)
 
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
-        known = self._in_memory(scope)
-        if known is None and not self.is_folding and stays(scope):
-            known = await self._tails.standing(scope, self._number)
-        if known is not None:
+        if (known := self._in_memory(scope)) is not None:
             return known
-        is_over = self.is_folding and scope not in self.fold.numbers and telemetry.bound_value("stage") is not None
-        if (state := await self.reads.state(scope, reads_log=not is_over)) is None:
+        if (read := await self._read_scope(scope)) is None:
             return []  # no stage reads the whole log
-        known = [event.read_or_error() for event in state]
         if scope_of(scope.replace("*", "x").replace(">", "x")) == scope:
-            self._known[scope] = known
+            self._known[scope] = read
         while len(self._known) > MAX_SCOPES:
             del self._known[next(iter(self._known))]
-        return known
+        return read
+
+    async def _read_scope(self, scope: str) -> "list[Recorded[Message] | DecodeError] | None":
+        if not self.is_folding and stays(scope):
+            upto, newer = self._number, list[SharedEvent]()
+            with self.fed(scope, newer):
+                found = await self._tails.standing(scope, upto)
+            if found is not None:
+                return [*found, *(event.read_or_error() for event in newer if event.number > upto)]
+        is_over = self.is_folding and scope not in self.fold.numbers and telemetry.bound_value("stage") is not None
+        state = await self.reads.state(scope, reads_log=not is_over)
+        return None if state is None else [event.read_or_error() for event in state]
 
     async def _events_of(self, scope: str) -> Sequence[Recorded[Message]]:
         events = list[Recorded[Message]]()
@@ -486,12 +481,12 @@ def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
         note_line(Append(tuple(one.message for one in decided), 0), [one.sequence for one in decided])
 
 
-def _stored_event(recorded: Recorded[Message]) -> StoredEvent:
+def _stored_event(recorded: Recorded[Message]) -> SharedEvent:
     body = msgspec.Raw(recorded.message.encode())
-    return StoredEvent(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
+    return SharedEvent(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
 
 
-def _readable(events: Iterable[StoredEvent], read: Callable[[StoredEvent], Any]) -> Iterable[Recorded[Message]]:
+def _readable(events: Iterable[SharedEvent], read: Callable[[SharedEvent], Any]) -> Iterable[Recorded[Message]]:
     for event in events:
         try:
             yield read(event)

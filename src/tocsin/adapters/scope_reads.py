@@ -26,7 +26,7 @@ FIRST_DISTANCE: Final = 1_024
 """Events from the end of the log that are searched first for the newest of some subjects."""
 
 
-class StoredEvent:
+class SharedEvent:
     """An event of a commit, which is decoded once for all of its followers."""
 
     __slots__ = ("event", "number", "recorded", "time")
@@ -97,11 +97,11 @@ class Reader(Protocol):
         """With states: the number after which it knows each execution that left them."""
         ...
 
-    def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[StoredEvent, None]:
+    def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
         """Read events after a number, up to a number, from the log."""
         ...
 
-    def fed(self, subject: str, events: list[StoredEvent]) -> AbstractContextManager[None]:
+    def fed(self, subject: str, events: list[SharedEvent]) -> AbstractContextManager[None]:
         """Add the events that come within the block to a list."""
         ...
 
@@ -114,12 +114,12 @@ class ScopeReads:
         self.kept: KeptScopes | None = None
         """The events that the history keeps; None: the log is read."""
 
-    async def state(self, scope: str, *, reads_log: bool = True) -> list[StoredEvent] | None:
+    async def state(self, scope: str, *, reads_log: bool = True) -> list[SharedEvent] | None:
         """Return the events that are enough to fold a scope, oldest first.
 
         Events that are stored meanwhile are among them. Without `reads_log`, None: the history cannot answer.
         """
-        upto, newer = self._reader.number, list[StoredEvent]()
+        upto, newer = self._reader.number, list[SharedEvent]()
         with self._reader.fed(scope, newer):
             kept = None if self.kept is None else await self.kept.newest(scope)
             if kept is None and not reads_log:
@@ -175,7 +175,7 @@ class ScopeReads:
 
     async def past(
         self, filters: Sequence[str], *, after: int | datetime, upto: int
-    ) -> AsyncGenerator[StoredEvent, None]:
+    ) -> AsyncGenerator[SharedEvent, None]:
         """Yield events after a number, or from an instant (UTC) on, up to a number."""
         place = after if isinstance(after, int) else 0
         if self.kept is not None:
@@ -195,7 +195,7 @@ class ScopeReads:
 
     async def _with_newer(
         self, subject: str, kept: Kept | None, after: int, upto: int, limit: int | None = None
-    ) -> list[StoredEvent]:
+    ) -> list[SharedEvent]:
         """Return the history's events up to a number, and the events that were stored since.
 
         If the history has nothing, the log has all of them.
@@ -234,11 +234,11 @@ def scope_of(subject: str) -> str:
     return subjects.guard_of(subject) or subject
 
 
-def _kept_event(kept: KeptEvent) -> StoredEvent:
-    return StoredEvent(CommitEvent(kept.subject, "", "", kept.body), kept.sequence, kept.time, None)
+def _kept_event(kept: KeptEvent) -> SharedEvent:
+    return SharedEvent(CommitEvent(kept.subject, "", "", kept.body), kept.sequence, kept.time, None)
 
 
-def _readable(events: Sequence[StoredEvent]) -> Iterator[Recorded[Message]]:
+def _readable(events: Sequence[SharedEvent]) -> Iterator[Recorded[Message]]:
     for event in events:
         if not isinstance(read := event.read_or_error(), DecodeError):
             yield read

@@ -15,7 +15,6 @@ from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
 from ..adapters.kept_scopes import KeptScopes, OpenEvents
-from ..adapters.memory.clock import LoopClock
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.commit_log import NatsCommitLog, NatsTurnChannel
@@ -424,7 +423,7 @@ class Commits:
             foreign=self._foreign,
         )
         snapshots = Snapshots(self._projections, b"")
-        view = CommitView(self.log, PARTITION, process.seal, LoopClock(), snapshots, early=early)
+        view = CommitView(self.log, PARTITION, process.seal, snapshots, early=early)
         view.reads.kept = KeptScopes(self._history)
         return process, view
 

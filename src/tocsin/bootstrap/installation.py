@@ -25,7 +25,7 @@ from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.routed_log import RoutedLog
 from ..adapters.s3.archive_store import S3ArchiveStore
 from ..adapters.s3.bucket import S3_EXTRA, Bucket
-from ..adapters.scope_reads import StoredEvent
+from ..adapters.scope_reads import SharedEvent
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
 from ..archive.combined_log import CombinedLog
@@ -171,7 +171,7 @@ async def _newest(commits: Commits) -> int:
 
 async def _past(
     commits: Commits, filters: Sequence[str], *, after: int | datetime, upto: int
-) -> AsyncGenerator[StoredEvent, None]:
+) -> AsyncGenerator[SharedEvent, None]:
     view = await commits.view()
     async with aclosing(view.reads.past(filters, after=after, upto=upto)) as events:
         async for event in events:

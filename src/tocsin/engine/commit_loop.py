@@ -40,7 +40,7 @@ from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
 from .step import Step
-from .watcher import NobodyWatches, Watcher
+from .watcher import NobodyWatches, Shown, Watcher
 from .write_turns import WriteTurns
 
 MAX_INPUTS: Final = 512
@@ -289,7 +289,7 @@ class CommitLoop:
                     self.pending.note_wait(change, one.sequence)
             self.agenda.note(self.fold, self.fold.take_changed_runs())
         self.intake.free()
-        self._watcher.explode(commit.first, commit.at, commit.events, recorded, is_own=False)
+        self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 
     async def leave(self) -> None:
         """Wait until the terms of this process are over, and only proposals are decided."""
@@ -386,7 +386,7 @@ class CommitLoop:
                 self.places.note_boundary()
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
-            self._watcher.explode(self._decider.first, at, batch.events, batch.recorded, is_own=True)
+            self._watcher.explode(Shown(self._decider.first, at, batch.events, batch.recorded, is_own=True))
             batch.settle()
             self._leadership.settle()
         for _, commit in appended.others:

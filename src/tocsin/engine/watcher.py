@@ -2,10 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
+
+
+class Shown(NamedTuple):
+    """The events of a commit, events of the log itself (`domain.log_events`) among them."""
+
+    first: int
+    """The number of the first event."""
+    at: datetime
+    events: Sequence[CommitEvent]
+    recorded: Sequence[Recorded[Message] | None]
+    """The decoded events, with None for an unreadable event; empty: no event is decoded."""
+    is_own: bool
+    """Whether this process stored the commit just now."""
 
 
 class Watcher(Protocol):
@@ -22,22 +35,8 @@ class Watcher(Protocol):
         """Take back the events of scopes; `newest`: the number of the newest stored event."""
         ...
 
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message] | None],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
-        """Take the events of the next commit.
-
-        `recorded`: the decoded events, with None for an unreadable event; or None: no event is decoded.
-
-        Events of the log itself (`domain.log_events`) are among them.
-        """
+    def explode(self, shown: Shown, /) -> None:
+        """Take the events of the next commit."""
         ...
 
 
@@ -52,14 +51,5 @@ class NobodyWatches:
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Do nothing."""
 
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message] | None],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
+    def explode(self, shown: Shown, /) -> None:
         """Do nothing."""

@@ -5,19 +5,17 @@ It is an event log in memory, and stores decisions as commits.
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from itertools import zip_longest
 
 from typing_extensions import override
 
 from ... import subjects, telemetry
-from ...domain.commit import CommitEvent
-from ...domain.events import Message, Recorded
+from ...domain.events import Message
 from ...domain.log_events import is_log_event
 from ...engine.causes import Proposals
 from ...engine.commit_writer import Chain
 from ...engine.fold import Fold
-from ...engine.watcher import NobodyWatches
+from ...engine.watcher import NobodyWatches, Shown
 from ...ports import Append, Write, Written, check_scopes
 from ...subjects import DECISION_STREAMS
 from ..commit_view import note_decisions
@@ -37,19 +35,10 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
         """Have all events that were shown, also the events of earlier processes."""
 
     @override
-    def explode(
-        self,
-        first: int,
-        at: datetime,
-        events: Sequence[CommitEvent],
-        recorded: Sequence[Recorded[Message] | None],
-        /,
-        *,
-        is_own: bool,
-    ) -> None:
-        if is_own:
-            note_decisions([one for one in recorded if one is not None])
-        for number, (event, decoded) in enumerate(zip_longest(events, recorded), first):
+    def explode(self, shown: Shown, /) -> None:
+        if shown.is_own:
+            note_decisions([one for one in shown.recorded if one is not None])
+        for number, (event, decoded) in enumerate(zip_longest(shown.events, shown.recorded), shown.first):
             if number <= self.number:
                 continue  # it was read again
             self.number = number
@@ -63,7 +52,7 @@ class ExplodedLog(InMemoryEventLog, NobodyWatches):
                 event.subject,
                 bytes(event.body),
                 headers=guard,
-                time=at,
+                time=shown.at,
                 decoded=None if decoded is None else decoded.message,
             )
 
