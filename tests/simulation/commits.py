@@ -79,6 +79,8 @@ class CommitServer:
     """Decides each commit again as it is stored, by equality (b) of the design."""
     chain: Chain = field(init=False)
     foreign: int = 0
+    deliveries: int = 0
+    """Followers that have not received yet what is stored."""
     stored_at: dict[int, datetime] = field(default_factory=dict)
     """When the server stored each event (UTC), by its number."""
     turns: "list[tuple[Process, ReceiveTurn]]" = field(default_factory=list)
@@ -235,7 +237,11 @@ class SimulatedCommits:
         after += len(bodies)
         while True:
             bodies = await self._server.newer(after)
-            await self._process.wait(self._network.following(self._process))
+            self._server.deliveries += 1
+            try:
+                await self._process.wait(self._network.following(self._process))
+            finally:
+                self._server.deliveries -= 1
             after = bodies[-1].sequence
             yield Bodies(bodies, caught_up=True, upto=after)
 

@@ -75,6 +75,8 @@ async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
 def left_over(around: Surroundings) -> list[str]:
     """Return the work that is still to be done."""
     left = [f"{around.network.on_its_way} questions are on their way"] if around.network.on_its_way else []
+    if around.commits is not None and around.commits.deliveries:
+        left.append(f"{around.commits.deliveries} followers of commits lag")
     server = around.server
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]

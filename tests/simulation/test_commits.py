@@ -17,7 +17,7 @@ from .mutations import Mutation, judged, made
 from .simulation import Engine, Result, play
 
 ENGINES: Final = tuple(
-    pytest.param(engine, marks=pytest.mark.full if engine != "fused" else ())
+    pytest.param(engine, marks=pytest.mark.slow if engine == "separate" else ())
     for engine in get_args(Engine)
     if engine != "messages"
 )
