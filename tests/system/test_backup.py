@@ -57,7 +57,7 @@ from tocsin.domain.ledger import PUNCTUALITY
 from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
-IS_ON_COMMITS = os.environ.get("TOCSIN_ENGINE") == "commits"
+IS_ON_COMMITS = os.environ.get("TOCSIN_ENGINE") != "messages"
 DECISIONS = "tocsin_COMMITS" if IS_ON_COMMITS else "TOCSIN_LEDGER"
 """A stream that an installation cannot lose."""
 messages_only = pytest.mark.skipif(IS_ON_COMMITS, reason="tests/commits/test_backup_server.py has it for commits")

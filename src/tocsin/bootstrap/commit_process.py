@@ -481,4 +481,4 @@ class Commits:
 
 def is_on_commits() -> bool:
     """Return whether decisions are commits."""
-    return os.environ.get("TOCSIN_ENGINE") == "commits"
+    return os.environ.get("TOCSIN_ENGINE") != "messages"

@@ -106,7 +106,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     _refuse_nats(settings)
     clock = clock or LoopClock()
     foreign = ForeignMessages()
-    engine = os.environ.get("TOCSIN_ENGINE", "messages")
+    engine = os.environ.get("TOCSIN_ENGINE", "commits")
     log = (ExplodedLog if engine == "commits" else InMemoryEventLog)(clock, foreign=foreign)
     projections = InMemoryProjections(clock)
     archive = Archive(InMemoryArchiveStore(), projections)
