@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -50,8 +49,7 @@ async def run(url: str, folder: Path, names: list[str]) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
     async with bootstrap.connect(settings) as connected:
         log = TalliedLog(connected.connection, connected.names, connected.marks)
-        # On the log of commits, the parts of a process share one reader, which nothing may replace.
-        installation = replace(connected, log=log) if connected.commits is None else connected
+        installation = connected  # its parts share one reader, which nothing may replace
 
         async def answer(message: Msg) -> None:
             await message.respond(json.dumps(log.tally).encode())

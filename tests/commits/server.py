@@ -76,9 +76,7 @@ class Server:
 
 @asynccontextmanager
 async def server(url: str, folder: Path) -> AsyncIterator[Server]:
-    """Set `TOCSIN_ENGINE` to `commits` before: it is read where an installation is opened."""
     async with site(url, folder, leader=FAST) as tocsin:
-        tocsin.environment["TOCSIN_ENGINE"] = "commits"
         installation = tocsin.installation
         root = installation.names.root
         commits = NatsCommitLog(installation.connection, f"{root}_COMMITS", f"{root}.commits")

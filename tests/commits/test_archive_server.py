@@ -54,7 +54,6 @@ class Archived:
 @asynccontextmanager
 async def archived(url: str, folder: Path, **archive: object) -> AsyncIterator[Archived]:
     async with site(url, folder, leader=FAST, archive={**HASTY, **archive}) as tocsin:
-        tocsin.environment["TOCSIN_ENGINE"] = "commits"
         installation = tocsin.installation
         commits = installation.commits
         assert commits is not None
@@ -132,10 +131,7 @@ async def open_executions(subjects: list[str]) -> set[str]:
     return begun - over
 
 
-async def test_archiver_may_be_killed_under_load(
-    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def test_archiver_may_be_killed_under_load(nats_url: str, tmp_path: Path) -> None:
     async with archived(nats_url, tmp_path) as given:
         tocsin = given.tocsin
         tocsin.start(*OTHERS)

@@ -65,8 +65,7 @@ async def is_idle(installation: Installation) -> bool:
     return not open_executions(await stored(installation))
 
 
-async def test_backup_under_load_is_restored_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def test_backup_under_load_is_restored_and_goes_on(tmp_path: Path) -> None:
     runs, backup = Runs(), tmp_path / "backup"
     async with new_installation(settings(tmp_path)) as lost, at_work(lost, runs.worker()) as tocsin:
         await tocsin.apply(*JOBS)
@@ -139,8 +138,7 @@ async def _lose(installation: Installation, number: int) -> None:
         await log.log.append(0, body.body, expect=body.sequence - 1)
 
 
-async def test_lost_tail_is_ended_and_the_history_follows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def test_lost_tail_is_ended_and_the_history_follows(tmp_path: Path) -> None:
     runs = Runs()
     async with new_installation(settings(tmp_path)) as installation:
         async with at_work(installation, runs.worker()) as tocsin:

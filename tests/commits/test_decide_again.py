@@ -79,10 +79,7 @@ async def test_inputs_that_are_gone_are_no_difference() -> None:
     assert differences(installation, await installation.commits(), has_inputs=False) == []
 
 
-async def test_audit_decides_the_log_of_a_server_again(
-    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def test_audit_decides_the_log_of_a_server_again(nats_url: str, tmp_path: Path) -> None:
     async with server(nats_url, tmp_path) as given:
         tocsin = given.tocsin
         given.start()

@@ -98,7 +98,6 @@ class Site:
 
 @pytest.fixture
 async def site(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
     monkeypatch.setattr(in_memory, "_refuse_nats", lambda _: None)  # its queue has a transport outside
     async with open_in_memory(SETTINGS) as installation:
         yield Site(installation)

@@ -16,8 +16,7 @@ EVERY_SECOND = {"name": "tick", "function": "f", "schedule": "* * * * * *", "ove
 
 
 @pytest.fixture
-async def given(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def given(nats_url: str, tmp_path: Path) -> AsyncIterator[Server]:
     async with server(nats_url, tmp_path) as it:
         yield it
 

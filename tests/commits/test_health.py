@@ -29,8 +29,7 @@ from tocsin.subjects import Bucket, Stream, process_key
 
 
 @asynccontextmanager
-async def at_work(url: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def at_work(url: str, folder: Path) -> AsyncIterator[Running]:
     worker = Worker()
 
     @worker.task("f")
@@ -56,10 +55,8 @@ async def show(tocsin: Running, **fields: Any) -> None:  # noqa: ANN401 - of the
     await tocsin.installation.projections.put(Bucket.LEADER, process_key("other-1"), msgspec.json.encode(present))
 
 
-async def test_healthy_installation_shows_the_position_of_each_process(
-    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
+async def test_healthy_installation_shows_the_position_of_each_process(nats_url: str, tmp_path: Path) -> None:
+    async with at_work(nats_url, tmp_path) as tocsin:
         await tocsin.apply({"name": "j", "function": "f"})
         number = await tocsin.log.tail("ledger.j.>")
         projections = tocsin.installation.projections
@@ -87,7 +84,7 @@ async def test_healthy_installation_shows_the_position_of_each_process(
 
 async def test_what_holds_a_process_up_is_named(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tocsin.services.health.checks.commits.LATE_AFTER", timedelta(0))
-    async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
+    async with at_work(nats_url, tmp_path) as tocsin:
         await tocsin.apply({"name": "j", "function": "f"})
         await tocsin.trigger("j")
         await show(
@@ -110,10 +107,8 @@ async def test_what_holds_a_process_up_is_named(nats_url: str, tmp_path: Path, m
         assert "other-1" in held.what
 
 
-async def test_stages_that_no_process_leads_are_named(
-    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
+async def test_stages_that_no_process_leads_are_named(nats_url: str, tmp_path: Path) -> None:
+    async with at_work(nats_url, tmp_path) as tocsin:
 
         async def are_led() -> bool:
             return not await found(tocsin, "stage-absent")
@@ -125,10 +120,8 @@ async def test_stages_that_no_process_leads_are_named(
         assert "planner" in absent
 
 
-async def test_full_commit_stream_is_named_and_loses_nothing(
-    nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with at_work(nats_url, tmp_path, monkeypatch) as tocsin:
+async def test_full_commit_stream_is_named_and_loses_nothing(nats_url: str, tmp_path: Path) -> None:
+    async with at_work(nats_url, tmp_path) as tocsin:
         await tocsin.apply({"name": "j", "function": "f", "overlap_policy": "allow"})
         await tocsin.trigger("j")
         await tocsin.ended("j", Completed)

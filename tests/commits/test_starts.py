@@ -28,8 +28,7 @@ PROCESS = (*NAMES, "recorder")
 
 
 @pytest.fixture
-async def given(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Server]:
-    monkeypatch.setenv("TOCSIN_ENGINE", "commits")
+async def given(nats_url: str, tmp_path: Path) -> AsyncIterator[Server]:
     async with server(nats_url, tmp_path) as it:
         yield it
 

@@ -32,10 +32,8 @@ WRITERS = ("planner", "ticker", "matcher", "dag-advancer", "api", "operator")
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("TOCSIN_ENGINE", "commits")
-        with installed(tmp_path_factory.mktemp("secured")) as running:
-            yield running
+    with installed(tmp_path_factory.mktemp("secured")) as running:
+        yield running
 
 
 @asynccontextmanager

@@ -368,9 +368,8 @@ def environment_of(settings_: Settings) -> dict[str, str]:
 
 
 def _foreign_environment() -> dict[str, str]:
-    """Return the variables of this process that are no settings; a child has its engine."""
-    kept = {"TOCSIN_ENGINE"}
-    return {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_") or name in kept}
+    """Return the variables of this process that are no settings."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
 
 
 def _variables(of: Settings) -> Iterator[tuple[str, str]]:

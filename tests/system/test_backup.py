@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -10,7 +9,7 @@ from functools import partial, reduce
 from itertools import count
 from operator import getitem
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import TypeAlias
 
 import pytest
 
@@ -29,8 +28,6 @@ from tests.system.restoring import (
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.provision_errors import ServerTooOld, StreamUnchangeable
-from tocsin.adapters.nats.backup import creation
-from tocsin.adapters.nats.backup.backup_log import whole_log
 from tocsin.adapters.nats.backup.creation import TRIES, BackupOrigin, BackupWriter
 from tocsin.adapters.nats.backup.errors import (
     BackupDamaged,
@@ -42,9 +39,7 @@ from tocsin.adapters.nats.backup.errors import (
     InstallationNotEmpty,
 )
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
-from tocsin.adapters.nats.backup.stream_transfer import take_snapshot
 from tocsin.adapters.nats.backup.verification import verify_backup
-from tocsin.adapters.nats.client.connection import Connection, Json
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT
@@ -52,15 +47,13 @@ from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, Dispatched, Due, Recorded, Report, Started
+from tocsin.domain.events import Completed, Due, Recorded, Started
 from tocsin.domain.ledger import PUNCTUALITY
 from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
-IS_ON_COMMITS = os.environ.get("TOCSIN_ENGINE") != "messages"
-DECISIONS = "tocsin_COMMITS" if IS_ON_COMMITS else "TOCSIN_LEDGER"
+DECISIONS = "tocsin_COMMITS"
 """A stream that an installation cannot lose."""
-messages_only = pytest.mark.skipif(IS_ON_COMMITS, reason="tests/commits/test_backup_server.py has it for commits")
 LOAD = 300
 JOBS = (
     {"name": "asked", "function": "quick", "overlap_policy": "allow"},
@@ -103,65 +96,6 @@ class Runs:
         return worker
 
 
-@messages_only
-@pytest.mark.slow
-async def test_nothing_of_the_log_happens_twice(tmp_path: Path) -> None:
-    runs, backup = Runs(), tmp_path / "backup"
-    async with new_installation(settings(tmp_path)) as lost, at_work(lost, runs.worker()) as tocsin:
-        await tocsin.apply(*JOBS)
-        for job in ("long", "flaky"):
-            await tocsin.trigger(job)
-        await asyncio.gather(tocsin.ended("every", Completed, 3), begun(tocsin, runs, 2))
-        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(LOAD)))
-        await tocsin.ended("asked", Completed, 10)
-
-        manifest = await bootstrap.create_backup(lost, backup)
-
-        async def fires_after_the_backup() -> bool:
-            return due(await everything(lost), "skipping")[-1][1] > manifest.streams["TOCSIN_LEDGER"].last
-
-        runs.may_end.set()
-        await asyncio.gather(tocsin.ended("long", Completed), tocsin.until(fires_after_the_backup))
-        before = await everything(lost)
-    verification = await verify_backup(backup)
-    assert verification.is_clean, (verification.damage, verification.audit)
-
-    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
-        await restored(installation, backup)
-        await passed(installation, [at for job in ("every", "skipping") for at, _ in due(before, job)])
-        async with at_work(installation, runs.worker()) as tocsin:
-            tocsin.patience = 90  # the worker of the task that ran is silent
-            await asyncio.gather(
-                tocsin.ended("asked", Completed, LOAD),
-                tocsin.ended("long", Completed),
-                tocsin.ended("flaky", Completed),
-            )
-            await tocsin.trigger("asked")
-            await tocsin.ended("asked", Completed, LOAD + 1)
-            await tocsin.change("every", partial(ledger.pause, job="every"))
-            await tocsin.change("skipping", partial(ledger.pause, job="skipping"))
-            await tocsin.until(partial(is_idle, installation))
-            report = await audited(installation)
-        after = await everything(installation)
-
-    assert (report["clean"], report["violations"]) == (True, [])
-    for job in ("every", "skipping"):
-        instants = Counter(at for at, _ in due(after, job))
-        assert set(instants.values()) == {1}
-    restored_upto = manifest.streams["TOCSIN_LEDGER"].last
-    kept = {at for at, sequence in due(after, "skipping") if sequence <= restored_upto}
-    between = {at for at, _ in due(before, "skipping")} - kept
-    assert between
-    assert not between & {at for at, _ in due(after, "skipping")}
-    [again] = [execution for execution, facts in after.executions.items() if facts[0].message.job == "long"]
-    assert runs.begun[again] == 2
-    upto = manifest.streams["TOCSIN_LOG"].last
-    first_claims = {task: claim.sequence for claim in reversed(after.facts(Started)) for task in [task_of(claim)]}
-    assert set(after.runs().values()) <= {1, 2}
-    assert all(first_claims[task] <= upto for task, number in after.runs().items() if number == 2)
-    assert all(recorded.sequence <= upto or recorded.sequence > upto + LEAST_GAP for recorded in after.log)
-
-
 def due(stored: StoredEvents, job: str) -> list[tuple[datetime, int]]:
     """Return the instants of a job that fired, each with its sequence in the ledger."""
     return [(r.message.scheduled_time, r.sequence) for r in stored.facts(Due) if r.message.job == job]
@@ -190,74 +124,6 @@ async def is_idle(installation: Installation) -> bool:
     """Return whether every execution is over."""
     stored = await everything(installation)
     return set(stored.ends) == set(stored.executions)
-
-
-@messages_only
-@pytest.mark.slow
-async def test_archived_executions_are_restored(tmp_path: Path) -> None:
-    backup, runs = tmp_path / "backup", Runs()
-    archive, key = {"hot_window": 1, "interval": 0.2}, signing_key(tmp_path)
-    hasty = settings(tmp_path, archive=archive, notary={"key": key, "interval": 0.2})
-    async with new_installation(hasty) as lost, at_work(lost, runs.worker()) as tocsin:
-        await tocsin.apply(JOBS[0])
-        await asyncio.gather(*(tocsin.trigger("asked") for _ in range(20)))
-        await tocsin.until(partial(has_archived, lost, 20))
-        await tocsin.trigger("asked")
-        await tocsin.ended("asked", Completed)
-        await bootstrap.create_backup(lost, backup)
-        before = await everything(lost)
-    verification = await verify_backup(backup)
-    assert verification.is_clean, (verification.damage, verification.audit)
-
-    target = f"file://{tmp_path / 'archive'}"
-    in_folder = settings(tmp_path, archive=archive | {"target": target}, notary={"key": key, "interval": 0.2})
-    async with empty_nats(in_folder) as there, bootstrap.connect(there) as installation:
-        assert await restored(installation, backup) == 21
-        assert (await everything(installation)).executions.keys() == before.executions.keys()
-        async with at_work(installation, runs.worker()) as tocsin:
-            await tocsin.trigger("asked")
-            await tocsin.until(partial(has_archived, installation, 22))
-            report = await audited(installation, "--public-key", str(key.with_suffix(".pub")))
-    assert (report["clean"], report["violations"]) == (True, [])
-
-
-@messages_only
-@pytest.mark.slow
-async def test_report_without_its_claim_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs, backup = Runs(), tmp_path / "backup"
-    runs.may_end.set()
-    async with new_installation(settings(tmp_path)) as lost:
-        async with at_work(lost, Worker()) as tocsin:
-            await tocsin.apply(JOBS[3])
-            await tocsin.trigger("long")
-            await tocsin.ended("long", Dispatched)
-
-        async def snapshot(connection: Connection, stream: str, out: BinaryIO) -> Json | None:
-            state = await take_snapshot(connection, stream, out)
-            if stream == lost.names.stream(Stream.LOG):
-                async with at_work(lost, runs.worker()) as tocsin:
-                    await tocsin.ended("long", Completed)
-            return state
-
-        monkeypatch.setattr(creation, take_snapshot.__name__, snapshot)
-        manifest = await bootstrap.create_backup(lost, backup)
-        [report] = (await everything(lost)).facts(Report)
-    assert manifest.streams["TOCSIN_REPORTS"].messages == 1
-    assert manifest.streams["TOCSIN_LOG"].last < (report.message.claim or 0)
-    verified = await StoredEvents.decodable(await whole_log(backup, manifest))
-    assert verified.facts(Report) == []
-    assert (await verify_backup(backup)).is_clean
-
-    async with empty_nats(settings(tmp_path)) as there, bootstrap.connect(there) as installation:
-        await restored(installation, backup)
-        stored = await everything(installation)
-        assert stored.facts(Report) == []
-        assert [r.sequence for r in stored.log] == [r.sequence for r in verified.log]
-        async with at_work(installation, runs.worker()) as tocsin:
-            await tocsin.ended("long", Completed)
-            report_of_audit = await audited(installation)
-    assert (report_of_audit["clean"], report_of_audit["violations"]) == (True, [])
-    assert list(runs.begun.values()) == [2]
 
 
 def signing_key(folder: Path) -> Path:
@@ -305,11 +171,15 @@ async def test_snapshots_older_than_the_archive_are_repeated(tmp_path: Path) -> 
     async with new_installation(settings(tmp_path)) as installation:
         tocsin = Running(installation)
         await tocsin.apply(JOBS[0])
-        writer = BackupWriter(installation.connection, installation.names, Overtaking(tocsin, TRIES - 1))
+        writer = BackupWriter(
+            installation.connection, installation.names, Overtaking(tocsin, TRIES - 1), installation.commits.archive
+        )
         manifest = await writer.create(tmp_path / "backup", BackupOrigin("0", "i", "s"), installation.clock.now())
         assert manifest.archive.number == TRIES - 1
         assert manifest.streams["TOCSIN_REQUESTS"].last == TRIES - 1
-        writer = BackupWriter(installation.connection, installation.names, Overtaking(tocsin, TRIES))
+        writer = BackupWriter(
+            installation.connection, installation.names, Overtaking(tocsin, TRIES), installation.commits.archive
+        )
         with pytest.raises(BackupOvertaken):
             await writer.create(tmp_path / "other", BackupOrigin("0", "i", "s"), installation.clock.now())
     verification = await verify_backup(tmp_path / "backup")
@@ -436,18 +306,6 @@ def rewritten(folder: Path, path: list[str], value: object) -> None:
     else:
         within[last] = value
     (folder / MANIFEST).write_text(json.dumps(manifest))
-
-
-@messages_only
-async def test_foreign_message_is_a_violation(tmp_path: Path) -> None:
-    async with new_installation(settings(tmp_path)) as installation:
-        await Running(installation).apply(JOBS[0])
-        await installation.connection.store("tocsin.0.ledger.asked.paused", b"{}", {})
-        await bootstrap.create_backup(installation, tmp_path / "backup")
-    verification = await verify_backup(tmp_path / "backup")
-    assert verification.audit is not None
-    assert [violation.invariant for violation in verification.audit.violations] == ["I9"]
-    assert not verification.is_clean
 
 
 async def test_existing_path_is_never_overwritten(backup: Path, tmp_path: Path) -> None:

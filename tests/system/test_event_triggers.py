@@ -17,8 +17,6 @@ from tests.system.processes import environment_of
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.commit_event_streams import PREFIX
-from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.bootstrap.commit_process import is_on_commits
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -276,10 +274,7 @@ async def test_subject_that_is_not_opened_is_not_heard(nats_url: str, tmp_path: 
 async def ends_heard(tocsin: Running) -> Collection[str]:
     """The durables of triggers over ends of executions."""
     installation = tocsin.installation
-    if is_on_commits():
-        return await installation.projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
-    streams = NatsEventStreams(installation.connection, installation.names)
-    return await streams.names(streams.log_stream)
+    return await installation.projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
 
 
 async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> None:

@@ -72,8 +72,7 @@ async def serving(
     """
     settings = installation.settings
     require_archive_extra(settings)
-    if installation.commits is not None:
-        installation.commits.is_lasting = True
+    installation.commits.is_lasting = True
     async with AsyncExitStack() as stack:
         no_cookies = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # persons who sign in share the client
         http = await stack.enter_async_context(httpx.AsyncClient(timeout=KEYS_TIMEOUT_S, cookies=no_cookies))

@@ -21,7 +21,6 @@ from ..adapters.nats.backup.restoration import BackupReader, RestoreTarget
 from ..adapters.nats.backup.store import BackupStore, download_backup, uploading, with_unnamed
 from ..adapters.nats.backup.verification import Verification, verify_backup
 from ..adapters.s3.bucket import Bucket
-from ..domain.errors import TocsinError
 from ..engine.lost_tail import LogEnd
 from ..engine.snapshots import Snapshots
 from ..ports import Clock
@@ -51,12 +50,6 @@ class ObjectLocation(NamedTuple):
 
     bucket: str
     prefix: str
-
-
-class DecisionsAreMessages(TocsinError):
-    """There is no log of commits."""
-
-    code = "no-log-of-commits"
 
 
 BackupPlace: TypeAlias = Path | S3Location | ObjectLocation
@@ -100,8 +93,9 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         ArchiveDamaged: an object of the archive is missing or changed.
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
-    log_archive = None if installation.commits is None else installation.commits.archive
-    writer = BackupWriter(installation.connection, installation.names, installation.archive, log_archive)
+    writer = BackupWriter(
+        installation.connection, installation.names, installation.archive, installation.commits.archive
+    )
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
     now = installation.clock.now()
     if isinstance(place, Path):
@@ -157,7 +151,7 @@ async def _restore_folder(installation: Installation, folder: Path) -> BackupMan
         archive=archive_store(settings, installation.connection),
         durables=frozenset((installation.names.stream(spec.stream), spec.name) for spec in durables_of(settings)),
         initialize=partial(initialize, installation),
-        end_log=None if installation.commits is None else partial(_end_log, installation.commits, installation.clock),
+        end_log=partial(_end_log, installation.commits, installation.clock),
     )
     reader = BackupReader(installation.connection, installation.names, installation.projections)
     return await reader.restore(folder, target)
@@ -183,7 +177,6 @@ async def find_lost_tail(installation: Installation) -> LostTail:
     """Compare the end of the log with the records of the history and the snapshots.
 
     Raises:
-        DecisionsAreMessages: the installation has no log of commits.
         HistoryUnavailable: the history's database did not answer.
     """
     end = await _end_of(installation)
@@ -209,10 +202,6 @@ async def end_lost_tail(installation: Installation, lost: LostTail) -> int:
 
 
 async def _end_of(installation: Installation) -> LogEnd:
-    if installation.commits is None:
-        raise DecisionsAreMessages(
-            "decisions are messages, each of which has a guard of its own: no tail is lost unseen"
-        )
     return installation.commits.end(await installation.report_key(), installation.clock)
 
 

@@ -477,8 +477,3 @@ class Commits:
             self._view.set_exception(error)
             self._view.exception()  # perhaps no part reads
             _log.error("commits not read", action="commits-not-read", exc_info=error)
-
-
-def is_on_commits() -> bool:
-    """Return whether decisions are commits."""
-    return os.environ.get("TOCSIN_ENGINE") != "messages"

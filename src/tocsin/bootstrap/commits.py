@@ -7,7 +7,6 @@ from typing import Final
 
 from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
-from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions, EdgeFollower
 from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription
@@ -146,7 +145,7 @@ async def read_durable(
     stage: BoundStage,
     subscription: BoundSubscription,
     durable: InMemoryDurable,
-    policy: DeliveryPolicy | EdgeDecisions,
+    policy: EdgeDecisions,
 ) -> None:
     """Decide on the messages of a durable until cancelled, and finish the last batch."""
     with telemetry.bound(stage=stage.name):

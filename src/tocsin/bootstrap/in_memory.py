@@ -4,9 +4,8 @@ It needs no server, and ends with the process. `app.running` and `tocsin.testing
 """
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_bytes, token_hex
@@ -22,7 +21,6 @@ from ..adapters.memory.archive import (
 )
 from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
-from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
 from ..adapters.memory.exploded_log import ExplodedLog
 from ..adapters.notifications.factory import open_channel
@@ -32,7 +30,6 @@ from ..archive.commit_reader import CommitReader
 from ..domain.commit import Seal
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
-from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions
 from ..engine.stage import BoundStage, Storage
 from ..engine.states import StateStore
@@ -47,7 +44,7 @@ from .commit_process import KEY, PARTITION, CommitProcess
 from .commits import at_the_edge, read_durable, split
 from .installation import Ports
 from .leading import Leading
-from .stage_runner import STAGE_NAMES, compose, delivery_policy, start_loops
+from .stage_runner import STAGE_NAMES, compose, start_loops
 from .workers import connection_of
 
 _log = telemetry.get_logger("tocsin")
@@ -60,7 +57,7 @@ class InMemoryInstallation(Ports):
     Several tasks of the process may use it; no other process can.
     """
 
-    log: InMemoryEventLog
+    log: ExplodedLog
     projections: InMemoryProjections
     clock: AlarmClock
     agents: InMemoryAgentChannel
@@ -70,7 +67,8 @@ class InMemoryInstallation(Ports):
     recorded: History
     """The history, which is open as long as the installation."""
     report_key: bytes
-    commits: InMemoryCommitLog | None = None
+    commits: InMemoryCommitLog
+    commit_reader: CommitReader
     turns: InMemoryTurnChannel = field(default_factory=InMemoryTurnChannel)
 
     @asynccontextmanager
@@ -106,12 +104,11 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     _refuse_nats(settings)
     clock = clock or LoopClock()
     foreign = ForeignMessages()
-    engine = os.environ.get("TOCSIN_ENGINE", "commits")
-    log = (ExplodedLog if engine == "commits" else InMemoryEventLog)(clock, foreign=foreign)
+    log = ExplodedLog(clock, foreign=foreign)
     projections = InMemoryProjections(clock)
     archive = Archive(InMemoryArchiveStore(), projections)
     key = token_bytes(32)
-    commits = InMemoryCommitLog(clock) if engine == "commits" else None
+    commits = InMemoryCommitLog(clock)
     async with open_memory_history(installation=fingerprint(key)) as history:
         yield InMemoryInstallation(
             settings=settings,
@@ -127,7 +124,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             recorded=history,
             report_key=key,
             commits=commits,
-            commit_reader=None if commits is None else _reader(commits, settings.root, key),
+            commit_reader=_reader(commits, settings.root, key),
         )
 
 
@@ -154,36 +151,32 @@ async def run_stages_in_memory(
         fetches=installation.fetches,
         event_streams=installation.events,
         channels=_channels(installation) if channels is None else channels,
-        fold=partial(getattr, installation.log, "fold") if isinstance(installation.log, ExplodedLog) else None,
+        fold=partial(getattr, installation.log, "fold"),
     )
-    policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
-    async with AsyncExitStack() as stack:
-        if installation.commits is not None and isinstance(installation.log, ExplodedLog):
-            process = CommitProcess(
-                installation.commits,
-                installation.log,
-                installation.clock,
-                installation.report_key,
-                installation=installation.settings.root,
-                name=f"memory-{token_hex(4)}",
-                turns=installation.turns,
-                foreign=installation.foreign,
-                wake_at=installation.clock.at,
-            )
-            pure, stages = split(stages, installation.log, installation, installation.report_key)
-            leader = installation.settings.leader
-            leading = Leading(installation.projections, installation.log, installation.clock, leader)
-            policy = EdgeDecisions(installation.log, store.sources, foreign=installation.foreign)
-            folds = any(stage.subscriptions for stage in stages)
-            stages = at_the_edge(stages, policy, store.sources, leading, process.name)
-            await stack.enter_async_context(process.running(pure, installation.log, leading, folds=folds))
+    process = CommitProcess(
+        installation.commits,
+        installation.log,
+        installation.clock,
+        installation.report_key,
+        installation=installation.settings.root,
+        name=f"memory-{token_hex(4)}",
+        turns=installation.turns,
+        foreign=installation.foreign,
+        wake_at=installation.clock.at,
+    )
+    pure, stages = split(stages, installation.log, installation, installation.report_key)
+    leading = Leading(installation.projections, installation.log, installation.clock, installation.settings.leader)
+    policy = EdgeDecisions(installation.log, store.sources, foreign=installation.foreign)
+    folds = any(stage.subscriptions for stage in stages)
+    stages = at_the_edge(stages, policy, store.sources, leading, process.name)
+    async with process.running(pure, installation.log, leading, folds=folds):
         await _run(installation, stages, policy, ready)
 
 
 async def _run(
     installation: InMemoryInstallation,
     stages: Sequence[BoundStage],
-    policy: DeliveryPolicy | EdgeDecisions,
+    policy: EdgeDecisions,
     ready: asyncio.Event | None,
 ) -> None:
     async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first

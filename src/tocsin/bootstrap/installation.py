@@ -28,7 +28,6 @@ from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.scope_reads import SharedEvent
 from ..adapters.system_clock import SystemClock
 from ..archive.archive import Archive
-from ..archive.combined_log import CombinedLog
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
@@ -37,7 +36,7 @@ from ..settings import Settings
 from ..settings.s3 import S3_SCHEME, s3_location
 from ..subjects import Stream
 from ..telemetry.foreign import ForeignMessages
-from .commit_process import Commits, is_on_commits
+from .commit_process import Commits
 from .kept_events import KeptEvents
 
 FOLDER_SCHEME: Final = "file://"
@@ -58,8 +57,6 @@ class Ports:
     stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
     archive: Archive
-    commit_reader: CommitReader | None = None
-    """The log of commits from its beginning; None: decisions are messages."""
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
     """The foreign messages that this process met."""
 
@@ -74,9 +71,10 @@ class Installation(Ports):
     names: Names
     connection: Connection
     inputs: EventLog
-    """The log of inputs, without the decisions if these are commits."""
-    commits: Commits | None = None
-    """The log of commits; None: decisions are messages."""
+    """The log of inputs, without the decisions."""
+    commits: Commits
+    commit_reader: CommitReader
+    """The log of commits from its beginning."""
     marks: ReceivedMarks = field(default_factory=ReceivedMarks)
     """What this process received of each stream."""
 
@@ -136,27 +134,23 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         inputs: EventLog = NatsEventLog(
             connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks
         )
-        stored: StoredLog = CombinedLog(NatsStoredLog(connection, names), archive)
-        log, commits, reader, clock = inputs, None, None, SystemClock()
-        if is_on_commits():
-            log_archive = LogArchive(store, projections)
-            key = partial(_stored_key, connection, names)
-            history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
-            commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign, history=history)
-            await stack.enter_async_context(commits.reading())
-            log = RoutedLog(inputs, commits.view)
-            streams = NatsStoredLog(connection, names)
-            reader = commits.reader
-            stored = CommitStoredLog(streams, reader, log_archive, partial(_newest, commits), partial(_past, commits))
+        clock = SystemClock()
+        log_archive = LogArchive(store, projections)
+        key = partial(_stored_key, connection, names)
+        history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
+        commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign, history=history)
+        await stack.enter_async_context(commits.reading())
+        streams = NatsStoredLog(connection, names)
+        newest, past = partial(_newest, commits), partial(_past, commits)
         yield Installation(
             settings=settings,
             names=names,
             connection=connection,
-            log=log,
+            log=RoutedLog(inputs, commits.view),
             inputs=inputs,
             commits=commits,
-            commit_reader=reader,
-            stored=stored,
+            commit_reader=commits.reader,
+            stored=CommitStoredLog(streams, commits.reader, log_archive, newest, past),
             foreign=foreign,
             marks=marks,
             projections=projections,

@@ -68,7 +68,6 @@ from ..subjects import (
     cursor,
 )
 from . import durables_of, installed_stages, names_of
-from .commit_process import is_on_commits
 from .commits import has_lease
 
 SCHEDULER: Final = "scheduler"
@@ -115,7 +114,7 @@ _PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
     appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
-    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES),
+    writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES, _PRESENCE),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
 
@@ -134,15 +133,13 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         agents=settings.agents.accounts,
         has_webhooks=bool(settings.triggers.webhooks),
         is_screened=settings.screener.enabled,
-        has_commits=is_on_commits(),
     )
-    commits, senders = is_on_commits(), settings.triggers.senders
-    api = replace(_API_ACCESS, writes=(*_API_ACCESS.writes, _PRESENCE)) if commits else _API_ACCESS
+    senders = settings.triggers.senders
     durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
-        API: granting.receiving(granting.fetching(granting.watching(API, api))),
+        API: granting.receiving(granting.fetching(granting.watching(API, _API_ACCESS))),
         WORKER: granting.working(WORKER, _WORKER_EVENTS),
         **{
             user: granting.working(user, _WORKER_EVENTS, agent=name)
@@ -152,10 +149,8 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         ADMIN: granting.provisioning(ADMIN),
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
-        BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names, has_commits=commits),
-        RESTORE: restoring(
-            granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names, has_commits=commits
-        ),
+        BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names),
+        RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
         PUBLIC: granting.public(PUBLIC, PUBLIC, senders.get(PUBLIC, ())),
         **{
             user: granting.public(user, name, senders.get(name, ()), settings.announced_to(name))
@@ -183,8 +178,7 @@ def _access(stage: AnyStage) -> Access:
     up whether a late message was already decided on (`archive.segment_selection.Cursors`).
     """
     access = replace(stage.access, writes=(*stage.access.writes, (Bucket.FOREIGN, ">")))
-    if is_on_commits():
-        access = replace(access, **_on_commits(stage, access))
+    access = replace(access, **_on_commits(stage, access))
     if not stage.subscriptions:
         return access
     looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))

@@ -12,7 +12,6 @@ from ..services.health import HealthTarget
 from ..settings import Settings
 from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
-from .commit_process import is_on_commits
 from .commits import has_lease
 from .installation import Installation, is_set_up
 
@@ -51,8 +50,6 @@ def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]
     The log of commits has positions for the others.
     """
     subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
-    if not is_on_commits():
-        return subscribed
     return [
         (stage, one) for stage, one in subscribed if not has_lease(stage.name) and one.stream not in DECISION_STREAMS
     ]
@@ -92,8 +89,8 @@ def health_target(installation: Installation) -> HealthTarget:
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
-        led=[stage.name for stage in installed_stages(settings) if is_on_commits() and has_lease(stage.name)],
-        log_archive=None if installation.commits is None else installation.commits.archive,
+        led=[stage.name for stage in installed_stages(settings) if has_lease(stage.name)],
+        log_archive=installation.commits.archive,
     )
 
 
@@ -112,7 +109,6 @@ def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> Inp
         archive.outside_messages,
         has_webhooks=has_webhooks,
         captured=captured,
-        has_commits=is_on_commits(),
     )
 
 

@@ -32,10 +32,8 @@ from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
 from ..archive.archive import Origin
-from ..archive.segment_selection import Cursors
 from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
-from ..engine.delivery_policy import DeliveryPolicy
 from ..engine.edge import EdgeDecisions
 from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
@@ -58,14 +56,13 @@ from ..ports import (
 from ..settings import sampling_of
 from ..settings.notifications import ChannelSettings, NatsChannel
 from ..stages import STAGES
-from ..stages.archiver.stage import ARCHIVER, max_lag
+from ..stages.archiver.stage import ARCHIVER
 from ..stages.event_listener.stage import EVENT_LISTENER
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commit_process import is_on_commits
 from .commits import PURE, at_the_edge, heartbeat_of, split, stages_of_commits, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
@@ -178,13 +175,6 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
     return [*compose(ports, PURE, store, key=key, sampling=sampling), *stages_of_commits(ports.settings, key)]
 
 
-def delivery_policy(ports: Ports, store: StateStore) -> DeliveryPolicy:
-    """Return the policy for the messages of all durables of a process."""
-    cursors = Cursors(ports.projections, ports.clock, late=max_lag(ports.settings))
-    streams = stream_names(ports.settings.root)
-    return DeliveryPolicy(store, is_decided=cursors.is_behind, foreign=ports.foreign, streams=streams)
-
-
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
     """Start the loops of stages, and those of every process that runs stages."""
     for stage in stages:
@@ -238,7 +228,7 @@ def candidate(
     )
 
 
-async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
+async def run_stages(  # noqa: PLR0915 - the parts of a process
     installation: Installation, names: Sequence[str], *, ready: asyncio.Event | None = None
 ) -> None:
     """Run stages until cancelled.
@@ -258,13 +248,11 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
     _report_idle(set(names) - set(running), is_alone=not running)
     async with AsyncExitStack() as stack:
         stack.callback(_log.info, "stages stopped", action="stages-stopped", stages=running)
-        view, process = None, None
-        if installation.commits is not None:
-            process, view = await installation.commits.process(early=SEEN_EARLY)
+        process, view = await installation.commits.process(early=SEEN_EARLY)
         if any(stage.needs_history and stage.name in names for stage in STAGES):
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
-            if installation.commits is not None and process is not None and ARCHIVER.name in names:
+            if ARCHIVER.name in names:
                 followers = {"recorder": partial(_recorded, history)}
                 commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
@@ -272,12 +260,9 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
-        event_streams: EventStreams = NatsEventStreams(installation.connection, installation.names)
+        streams = NatsEventStreams(installation.connection, installation.names)
         leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
-        lead: LeaderElection | None = None
-        if process is not None:
-            lead = leading.candidate(EVENT_LISTENER.name, process.name) if EVENT_LISTENER.name in running else None
-            event_streams = _event_streams(installation, event_streams, lead)
+        lead = leading.candidate(EVENT_LISTENER.name, process.name) if EVENT_LISTENER.name in running else None
         named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
         channels = {name: channel_of(installation, name, channel) for name, channel in named}
         stages = compose(
@@ -289,24 +274,20 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
             calm=precedence.calm,
             agents=agents,
             fetches=fetches,
-            event_streams=event_streams,
+            event_streams=_event_streams(installation, streams, lead),
             screening=partial(_screening, installation),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
             channels=channels,
-            fold=None if view is None else partial(getattr, view, "fold"),
+            fold=partial(getattr, view, "fold"),
         )
         connection = await stack.enter_async_context(connect_client(settings, within=None))
-        policy: DeliveryPolicy | EdgeDecisions = delivery_policy(installation, store)
-        if view is not None and process is not None:
-            policy = EdgeDecisions(
-                view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root)
-            )
-            pure, edges = split(stages, view, installation, key)
-            stages = at_the_edge(edges, policy, store.sources, leading, process.name)
-            process.passes = await _fed(stack, connection, installation, pure)
-            folds = any(stage.subscriptions for stage in edges)
-            await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
+        policy = EdgeDecisions(view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root))
+        pure, edges = split(stages, view, installation, key)
+        stages = at_the_edge(edges, policy, store.sources, leading, process.name)
+        process.passes = await _fed(stack, connection, installation, pure)
+        folds = any(stage.subscriptions for stage in edges)
+        await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
         broker = _Broker(connection.client)
         for stage in stages:
             router = stage_router(
@@ -328,7 +309,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process on either log
             ready.set()
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
-            if view is not None and PLANNER.name in running:
+            if PLANNER.name in running:
                 ports_of = installation.clock, installation.projections
                 announcer = Announcer(installation.connection, installation.names, view, *ports_of)
                 group.create_task(announcer.run(), name="announcer")
@@ -385,9 +366,8 @@ async def rebuild_history(installation: Installation) -> int:
     async with installation.history() as history:
         await history.forget()
         log, clock, past = installation.log, installation.clock, installation.stored
-        keeps = is_on_commits()
         recorders = [
-            Recorder(log, history, clock, stream, gathering=0, past=past, keeps_events=keeps) for stream in RECORDED
+            Recorder(log, history, clock, stream, gathering=0, past=past, keeps_events=True) for stream in RECORDED
         ]
         await asyncio.gather(*(recorder.catch_up() for recorder in recorders))
         return await history.count()
@@ -399,10 +379,10 @@ async def _storage(installation: Installation, history: History) -> Storage:
         history=history,
         stored=installation.stored,
         streams=NatsStoredLog(connection, names),
-        purge=NatsStreamPurge(connection, names, unused_durables() if installation.commits is not None else ()),
+        purge=NatsStreamPurge(connection, names, unused_durables()),
         archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
-        keeps_events=is_on_commits(),
+        keeps_events=True,
     )
 
 

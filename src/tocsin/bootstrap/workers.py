@@ -43,9 +43,7 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     """
     _check_name(installation.settings, options.name)
     connection = connection_of(installation, NatsAgentChannel(installation.connection, installation.names), options)
-    if installation.commits is not None:
-        connection = replace(connection, log=ListedReports(installation.inputs, subjects.token(options.name)))
-    yield connection
+    yield replace(connection, log=ListedReports(installation.inputs, subjects.token(options.name)))
 
 
 def connection_of(ports: Ports, agents: AgentChannel, options: WorkerOptions) -> WorkerConnection:

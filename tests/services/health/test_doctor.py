@@ -28,7 +28,6 @@ from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.archive.archive import State
 from tocsin.bootstrap import health_target
-from tocsin.bootstrap.commit_process import is_on_commits
 from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.cli.installation.status import shown
 from tocsin.domain import execution, ids
@@ -178,9 +177,7 @@ async def test_an_old_server(tocsin: Running) -> None:
 
 
 async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
-    most = (
-        len(Stream) + len(Bucket) + is_on_commits() + 2
-    )  # two more than there are: without an `mq` queue, its stream does not exist
+    most = len(Stream) + len(Bucket) + 3  # two more than there are: without an `mq` queue, its stream does not exist
     streams = f"jetstream {{ max_file: 400MB, max_mem: 0, max_streams: {most} }}"
     account = f"accounts {{ A {{ {streams}, users: [ {{user: u, password: p}} ] }} }}"
     with nats_server(tmp_path / "s", account) as s:

@@ -235,14 +235,11 @@ async def _decided_again(session: Session, selection: Selection) -> AsyncIterato
     from ...bootstrap.stage_runner import deciding_stages  # noqa: PLC0415 - it imports every stage
 
     async with session.installation() as installation:
-        if (commits := installation.commit_reader) is None:
-            raise UsageError(
-                "--decide-again needs decisions in a log of commits, and this installation has none",
-                code="no-log-of-commits",
-            )
         key = await installation.report_key()
         stages = partial(deciding_stages, installation, key)
-        async for violation in decided_again(commits, installation.stored, stages, key, until=selection.until):
+        async for violation in decided_again(
+            installation.commit_reader, installation.stored, stages, key, until=selection.until
+        ):
             yield violation
 
 

@@ -38,7 +38,6 @@ USAGE_CODES: Final[Mapping[str, str]] = {
     "job-not-in-export": "An export holds the events of another job only.",
     "key-exists": "A new key would replace a file.",
     "monitor-not-supported": "A command over HTTP cannot read the monitoring of nats-server.",
-    "no-log-of-commits": "An option needs decisions in a log of commits, and this installation has none.",
     "namespace-not-declared": "A token is to be bound to a namespace that is not declared.",
     "namespace-not-found": "The namespace is not declared.",
     "no-schedule": "The job has no schedule.",

@@ -42,8 +42,6 @@ class InputLimits:
     outside: int = 100_000
     """Messages in the stream of programs outside."""
     has_webhooks: bool = False
-    has_commits: bool = False
-    """Whether decisions are commits."""
     """Whether there is a stream of requests to webhooks, of the same size."""
     captured: "CaptureLimits | None" = None
     """The limits of the stream of captured messages; None: it does not exist."""
@@ -291,9 +289,7 @@ def wanted_streams(
     streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
     configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
     configs += [bucket_config(bucket, names) for bucket in Bucket]
-    configs.append(archive_config(names))
-    if inputs is not None and inputs.has_commits:
-        configs.append(commits_config(names))
+    configs += [archive_config(names), commits_config(names)]
     if inputs is not None and inputs.has_webhooks:
         configs.append(webhook_config(names, inputs.size))
     if inputs is not None and inputs.captured is not None:
@@ -333,11 +329,11 @@ def durable_specs(
     return [*stages, *(executors if bridge else ())]
 
 
-def all_streams(names: Names, *, has_commits: bool = False) -> tuple[str, ...]:
-    """Return the names of all streams, buckets and archive included; `has_commits`: decisions are commits."""
+def all_streams(names: Names) -> tuple[str, ...]:
+    """Return the names of all streams, buckets and archive included."""
     buckets = map(names.bucket_stream, Bucket)
-    others = names.archive_stream, names.webhook_stream, names.captured_stream
-    return (*map(names.stream, Stream), *buckets, *others, *([names.commits_stream] if has_commits else []))
+    others = names.archive_stream, names.webhook_stream, names.captured_stream, names.commits_stream
+    return (*map(names.stream, Stream), *buckets, *others)
 
 
 def layout_of(config: Json) -> int | None:

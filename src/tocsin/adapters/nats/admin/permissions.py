@@ -94,12 +94,11 @@ class Granting:
         agents: Iterable[str] = (),
         has_webhooks: bool = False,
         is_screened: bool = False,
-        has_commits: bool = False,
     ) -> None:
         """`opened`: the subjects that the settings open for triggers, by the stream of another program.
 
         `agents`: the names that have accounts. With `has_webhooks`, the event listener reads the queue of requests to webhooks too. With
-        `is_screened`, screeners hear the messages of users outside for streams. With `has_commits`, decisions are commits.
+        `is_screened`, screeners hear the messages of users outside for streams.
         """
         self._names = names
         self._opened = dict(opened or {})
@@ -108,7 +107,6 @@ class Granting:
         self._durables = tuple(durables)
         self._agents = tuple(agents)
         self._is_screened = is_screened
-        self._has_commits = has_commits
 
     def part(
         self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
@@ -119,7 +117,7 @@ class Granting:
         reports. A user that can also report could forge reports on other tasks with it.
         """
         stored = [subject for kind in access.appends for subject in subjects.filters_of(kind)]
-        decisions = [subject for subject in stored if self._has_commits and _is_decided(subject)]
+        decisions = [subject for subject in stored if _is_decided(subject)]
         publish = [
             *(self._names.to_wire(subject) for subject in stored if subject not in decisions),
             *(subject for durable in durables for subject in self._consuming(durable)),
@@ -147,7 +145,7 @@ class Granting:
         if access.alerts:
             publish.append(self._names.alerts(ANY))
         publish += self._on_commits(access, appends=bool(decisions))
-        hearing = [self._names.turns] if self._has_commits else []
+        hearing = [self._names.turns]
         if access.keeps_agents or access.assigns_tasks:
             hearing.append(self._names.hold_list(ANY, ANY))
         if access.assigns_tasks:
@@ -215,7 +213,7 @@ class Granting:
         """
         streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
         streams += [self._names.archive_stream, self._names.webhook_stream, self._names.captured_stream]
-        streams += [self._names.commits_stream] if self._has_commits else []
+        streams.append(self._names.commits_stream)
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
@@ -356,8 +354,6 @@ class Granting:
 
         Parts that decide may append, and request their turns.
         """
-        if not self._has_commits:
-            return
         name = self._names.commits_stream
         yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
         yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))

@@ -87,10 +87,8 @@ async def provision(
     _check_version(connection.client)
     try:
         await _check_jetstream(connection)
-        has_commits = inputs is not None and inputs.has_commits
-        await require_layout(connection, names, all_streams(names, has_commits=has_commits))
-        if has_commits:
-            _check_payload(connection.client)
+        await require_layout(connection, names, all_streams(names))
+        _check_payload(connection.client)
         configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
         ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
         if mode is Mode.PLAN:

@@ -16,10 +16,9 @@ from ....archive.combined_log import CombinedLog
 from ....archive.commit_reader import CommitReader
 from ....archive.log_archive import LogArchive
 from ....domain.commit import FIRST_KEY, FIRST_PARTITION, Seal
-from ....engine.report_authentication import authentic_subject
 from ....ports import Extent, StoredMessage
 from ....ports.commit_log import Bodies, StoredBody
-from ....subjects import ARCHIVE_STATE, INSTALLATION_KEY, Bucket, Stream, parse_report
+from ....subjects import ARCHIVE_STATE, Bucket, Stream
 from ..client import wire
 from . import folder as folders
 from .folder import BackupManifest
@@ -36,7 +35,6 @@ class BackupLog:
 
     def __init__(self, folder: Path, manifest: BackupManifest) -> None:
         self._folder = folder
-        self._left_out = reports_without_claim(folder, manifest)
         self._manifest = manifest
         self._names = manifest.names
 
@@ -82,8 +80,7 @@ class BackupLog:
         path = self._folder / folders.snapshot_path(self._names.stream(stream))
         for entry in entries(path):
             subject = self._names.from_wire(entry.name)
-            if subject not in self._left_out:
-                yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
+            yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
 
 
 async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
@@ -147,29 +144,6 @@ async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> 
 
     commits = CommitReader(ArchivedCommitLog(CommitsOfBackup(path), archive), FIRST_PARTITION, seal, FIRST_KEY)
     return CommitStoredLog(BackupLog(folder, manifest), commits, archive, newest)
-
-
-def reports_without_claim(folder: Path, manifest: BackupManifest) -> frozenset[str]:
-    """Return the subjects of the reports whose claims came after the snapshot of the log.
-
-    Their proof is valid, so they would count, although the log never gave the task to their workers. What proves no claim counts for
-    no stage, and stays. So the set has one or two subjects for each claim of the time between the two snapshots.
-    """
-    names = manifest.names
-    if manifest.has_commits:
-        return frozenset()  # a claim is the number of an event, and numbers begin above all that were lost
-    key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
-    if key is None:
-        return frozenset()
-    last = manifest.streams[names.stream(Stream.LOG)].last
-    found: set[str] = set()
-    for entry in entries(folder / folders.snapshot_path(names.stream(Stream.REPORTS))):
-        subject = names.from_wire(entry.name)
-        reported = parse_report(subject)
-        is_late = reported is not None and (reported.claim or 0) > last
-        if is_late and authentic_subject(subject, key) is not None:
-            found.add(subject)
-    return frozenset(found)
 
 
 def bucket_value(folder: Path, manifest: BackupManifest, bucket: Bucket, key: str) -> bytes | None:

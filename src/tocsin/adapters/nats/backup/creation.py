@@ -50,29 +50,25 @@ class BackupOrigin:
     """Digest of the settings."""
 
 
-def snapshot_order(names: Names, *, has_commits: bool) -> tuple[str, ...]:
-    """Return the streams in the order of their snapshots; `has_commits`: whether decisions are commits.
+def snapshot_order(names: Names) -> tuple[str, ...]:
+    """Return the streams in the order of their snapshots.
 
     First work queues and buckets, which say what was handled. Then the streams of effects, and then those of their causes. Leases belong to
-    processes, and snapshots of the ledgers are made again.
+    processes.
     """
     queues = (names.webhook_stream, names.stream(Stream.MQ))
-    left_out = {Bucket.LEADER} if has_commits else {Bucket.LEADER, Bucket.SNAPSHOTS}
-    buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in left_out]
+    buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket is not Bucket.LEADER]
     # Commits come after the public events, and before the inputs that they take.
     first = map(names.stream, (Stream.NOTIFICATIONS, Stream.LOG))
     causes = (names.stream(stream) for stream in reversed(STREAMS) if stream is not Stream.LOG)
-    effects = (*first, *([names.commits_stream] if has_commits else []), *causes)
+    effects = (*first, names.commits_stream, *causes)
     return (*queues, *buckets, *effects, names.stream(Stream.OUTPUT), names.stream(Stream.PROGRESS))
 
 
 class BackupWriter:
     """Writes backups of one installation."""
 
-    def __init__(
-        self, connection: Connection, names: Names, archive: Archive, log_archive: LogArchive | None = None
-    ) -> None:
-        """`log_archive`: the archive of the log of commits; None: decisions are messages."""
+    def __init__(self, connection: Connection, names: Names, archive: Archive, log_archive: LogArchive) -> None:
         self._connection = connection
         self._names = names
         self._archive = archive
@@ -126,7 +122,7 @@ class BackupWriter:
 
     async def _streams(self, folder: Path) -> dict[str, StreamRecord]:
         records: dict[str, StreamRecord] = {}
-        for stream in snapshot_order(self._names, has_commits=self._log_archive is not None):
+        for stream in snapshot_order(self._names):
             path = folder / folders.snapshot_path(stream)
             with path.open("wb") as file:
                 path.chmod(0o600)

@@ -8,12 +8,12 @@ from ..client.names import Names
 from .creation import snapshot_order
 
 
-def backing_up(rules: Permissions, names: Names, *, has_commits: bool) -> Permissions:
+def backing_up(rules: Permissions, names: Names) -> Permissions:
     """Add the right to take snapshots of streams, which changes nothing in them.
 
     `rules`: those of a reader of the archive.
     """
-    order = snapshot_order(names, has_commits=has_commits)
+    order = snapshot_order(names)
     publish = {
         *rules.publish,
         *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in order),
@@ -23,12 +23,12 @@ def backing_up(rules: Permissions, names: Names, *, has_commits: bool) -> Permis
     return replace(rules, publish=tuple(sorted(publish)))
 
 
-def restoring(rules: Permissions, provisioning: Permissions, names: Names, *, has_commits: bool) -> Permissions:
+def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
     """Add the right to create streams from snapshots, with any content, and to remove reports.
 
     `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
     """
-    order = snapshot_order(names, has_commits=has_commits)
+    order = snapshot_order(names)
     end = (
         names.key(Bucket.CURSORS, LOG_ARCHIVE),
         f"{API}.STREAM.INFO.{names.commits_stream}",
@@ -42,6 +42,6 @@ def restoring(rules: Permissions, provisioning: Permissions, names: Names, *, ha
         f"{API}.STREAM.PURGE.{names.stream(Stream.REPORTS)}",
         f"$O.{names.archive_bucket}.>",
         *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
-        *(end if has_commits else ()),
+        *end,
     }
     return replace(rules, publish=tuple(sorted(publish)), deny_publish=())

@@ -19,7 +19,6 @@ from ....engine.lost_tail import gap
 from ....ports import ArchiveStore, Projections
 from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
-from ..admin.provision import NatsStreamPurge
 from ..admin.provision_errors import ServerTooOld
 from ..admin.resources import create_durable, ensure_stream
 from ..client import wire
@@ -28,7 +27,7 @@ from ..client.jetstream_wait import retry_until_available
 from ..client.names import Names
 from ..server.process import Version
 from . import folder as folders
-from .backup_log import bucket_value, reports_without_claim
+from .backup_log import bucket_value
 from .creation import require_version
 from .errors import BackupDamaged, BackupOfOtherNames, BackupUnreadable, InstallationNotEmpty, TransferFailed
 from .folder import BackupManifest, DurableRecord
@@ -55,7 +54,7 @@ class RestoreTarget:
     """Stream and name of each durable of the stages."""
     initialize: Callable[[], Awaitable[object]]
     """Creates what the backup does not have."""
-    end_log: Callable[[bytes], Awaitable[object]] | None = None
+    end_log: Callable[[bytes], Awaitable[object]]
     """Stores the commit that ends the lost tail of the log, with the installation's key; None: decisions are messages."""
 
 
@@ -86,7 +85,7 @@ class BackupReader:
             raise BackupUnreadable(f"{folder}: its manifest names unknown streams: {', '.join(sorted(unknown))}")
         require_version(self._connection)
         self._require_version_of(manifest)
-        await self._require_empty(has_commits=self._names.commits_stream in target.configs)
+        await self._require_empty()
         for damage in damaged_files(folder, manifest):
             raise BackupDamaged(
                 f"{folder / damage.file}: {damage.reason}. Run `tocsin backup verify {folder}`, and restore another copy."
@@ -100,7 +99,6 @@ class BackupReader:
             if stream == key:
                 await ensure_stream(self._connection, target.configs[self._names.archive_stream], None, is_plan=False)
                 await self._restore_archive(folder, manifest, target.archive)
-                await self._remove_reports(folder, manifest)
                 await self._end_log(folder, manifest, target)
                 for durable in manifest.durables:
                     if self._is_wanted(durable, target):
@@ -124,19 +122,10 @@ class BackupReader:
                 "Compare its limits with the settings, remove the restored streams and try again."
             )
 
-    async def _remove_reports(self, folder: Path, manifest: BackupManifest) -> None:
-        """Remove the reports whose claims are lost, so that their tasks run again."""
-        purge = NatsStreamPurge(self._connection, self._names)
-        last = manifest.streams[self._names.stream(Stream.REPORTS)].last
-        subjects = sorted(await asyncio.to_thread(reports_without_claim, folder, manifest))
-        for first in range(0, len(subjects), AT_ONCE):
-            await asyncio.gather(*(purge.purge(subject, upto=last) for subject in subjects[first : first + AT_ONCE]))
-
     async def _end_log(self, folder: Path, manifest: BackupManifest, target: RestoreTarget) -> None:
         """Have the numbers of the log of commits begin above the lost numbers."""
-        if manifest.has_commits and target.end_log is not None:
-            key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
-            await target.end_log(key or b"")
+        key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
+        await target.end_log(key or b"")
 
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
         log = FileArchiveStore(folder / folders.ARCHIVE)
@@ -146,11 +135,10 @@ class BackupReader:
         archive = Archive(store, self._projections)
         await archive.move(manifest.archive, expect=0 if entry is None else entry[1])
         await archive.tell(manifest.archive)
-        if manifest.has_commits:
-            await LogArchive(log, self._projections).copy_to(store, manifest.log_archive)
-            log_archive = LogArchive(store, self._projections)
-            _, revision = await log_archive.state()
-            await log_archive.move(manifest.log_archive, expect=revision)
+        await LogArchive(log, self._projections).copy_to(store, manifest.log_archive)
+        log_archive = LogArchive(store, self._projections)
+        _, revision = await log_archive.state()
+        await log_archive.move(manifest.log_archive, expect=revision)
 
     def _is_wanted(self, durable: DurableRecord, target: RestoreTarget) -> bool:
         name: str = durable.config["durable_name"]
@@ -179,9 +167,9 @@ class BackupReader:
                 needed=manifest.nats_server,
             )
 
-    async def _require_empty(self, *, has_commits: bool) -> None:
+    async def _require_empty(self) -> None:
         found: dict[str, int] = {}
-        for stream in all_streams(self._names, has_commits=has_commits):
+        for stream in all_streams(self._names):
             info = await self._connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
             if info is not None:
                 found[stream] = info["state"]["messages"]

@@ -15,7 +15,7 @@ from ....services.audit.check import PATIENCE
 from ....services.audit.commits import stored_log
 from ....subjects import INSTALLATION_KEY, STREAMS, Bucket
 from . import folder as folders
-from .backup_log import bucket_value, log_of_commits, whole_log
+from .backup_log import bucket_value, log_of_commits
 from .folder import BackupManifest, FileRecord
 from .snapshot_file import SnapshotDamaged, content
 
@@ -57,9 +57,8 @@ async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Veri
         return Verification(manifest, tuple(damage), None)
     try:
         key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
-        commits = await log_of_commits(folder, manifest, key) if manifest.has_commits and key else None
-        log = await whole_log(folder, manifest) if commits is None else commits
-        return Verification(manifest, (), await _audited(log, commits.commits if commits else None, patience, key))
+        log = await log_of_commits(folder, manifest, key or b"")
+        return Verification(manifest, (), await _audited(log, log.commits, patience, key))
     except ArchiveDamaged as error:
         return Verification(manifest, (Damage(folders.ARCHIVE, str(error)),), None)
 
@@ -74,8 +73,8 @@ def damaged_files(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
     present = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
     for path in sorted(present - named):
         yield Damage(str(path), "the manifest does not name it")
-    required = [*map(manifest.names.stream, STREAMS), manifest.names.bucket_stream(Bucket.INSTALLATION)]
-    required += [manifest.names.commits_stream] if manifest.has_commits else []
+    required = [*map(manifest.names.stream, STREAMS), manifest.names.commits_stream]
+    required.append(manifest.names.bucket_stream(Bucket.INSTALLATION))
     for stream in required:
         if stream not in manifest.streams:
             yield Damage(folders.MANIFEST, f"it has no stream {stream}")
