@@ -501,6 +501,19 @@ async def test_ids_of_requests_are_known_after_a_snapshot() -> None:
     assert len(await work.states()) == before == 1
 
 
+async def test_row_beyond_a_message_is_stored_in_parts() -> None:
+    place = Place(await work_of_all_kinds())
+    fold = place.work.process.fold
+    for number in range(60_000):
+        fold.departures.ids[0].add("program", f"m-{number}", place.work.process.chain.head.at)
+    await place.save()
+    stored = await place.projections.entries(Bucket.SNAPSHOTS, "fold.>")
+    assert max(len(body) for body in stored.values()) <= snapshots.PIECE_BYTES
+    found = await place.loaded()
+    assert found is not None
+    assert_same(found[0].fold, fold)
+
+
 async def test_input_that_waits_is_decided_after_a_snapshot() -> None:
     work = Work()
     await work.define("nightly")

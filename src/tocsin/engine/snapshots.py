@@ -7,7 +7,7 @@ the bucket `snapshots`: a head, and parts of about 256 KiB. A part is rows of on
     log       the place in the log: sequence of the message, number of the event, digest and time of the commit, id of the key
     start     an earlier place, after which are all events that a stage has not taken
     kinds     by kind of row: the number of rows, and the sum of their digests modulo 2^128
-    parts     the kind and the BLAKE2b-256 of each part
+    parts     the kind and the BLAKE2b-256 of each part; without a kind, it continues the part before
     needed    the definitions that were needed when all were looked at (`departures`)
     size      the bytes of all rows
 
@@ -35,6 +35,9 @@ from .snapshot_rows import FoldBuilder, FoldCopy, lines
 
 FORMAT: Final = 1
 PART_BYTES: Final = 262_144
+PIECE_BYTES: Final = 524_288
+"""The most bytes of a part. A longer row goes on in the next parts: a row may have more bytes than a message may have."""
+CONTINUED: Final = ""
 KEPT: Final = 2
 """Snapshots that stay."""
 SLOTS: Final = KEPT + 1
@@ -241,8 +244,10 @@ class Snapshots:
 
     async def _put_part(self, slot: int, parts: list[tuple[str, str]], kind: str, part: list[bytes]) -> None:
         body = b"\n".join(part)
-        await self._projections.put(Bucket.SNAPSHOTS, _part_key(slot, len(parts)), body)
-        parts.append((kind, _digest(body)))
+        for start in range(0, len(body), PIECE_BYTES):
+            piece = body[start : start + PIECE_BYTES]
+            await self._projections.put(Bucket.SNAPSHOTS, _part_key(slot, len(parts)), piece)
+            parts.append((CONTINUED if start else kind, _digest(piece)))
 
     async def _slot(self, kept: Sequence[str]) -> int:
         """Return a place without a snapshot that stays, the oldest of these.
@@ -280,10 +285,16 @@ class Snapshots:
         return (await self._part(place.slot, place.head, part)).split(b"\n")
 
     async def _part(self, slot: int, head: SnapshotHead, number: int) -> bytes:
-        stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, number))
-        if stored is None or _digest(stored[0]) != head.parts[number][1]:
-            raise UnreadableSnapshot(f"part {number} of the snapshot at {head.log.number:,} is missing or damaged")
-        return stored[0]
+        """Return a part with those that continue it."""
+        pieces = list[bytes]()
+        for piece, (kind, digest) in enumerate(head.parts[number:], number):
+            if pieces and kind != CONTINUED:
+                break
+            stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, piece))
+            if stored is None or _digest(stored[0]) != digest:
+                raise UnreadableSnapshot(f"part {piece} of the snapshot at {head.log.number:,} is missing or damaged")
+            pieces.append(stored[0])
+        return b"".join(pieces)
 
     async def newest(self) -> int:
         """Return the greatest number with a snapshot, named or not; 0: no snapshot."""
@@ -319,6 +330,8 @@ class Snapshots:
     async def _fold(self, slot: int, head: SnapshotHead, stages: frozenset[str]) -> Fold:
         builder, sums, count = FoldBuilder(self._key, stages), _Sums(), 0
         for number, (kind, _) in enumerate(head.parts):
+            if kind == CONTINUED:
+                continue
             for line in (await self._part(slot, head, number)).split(b"\n"):
                 sums.add(kind, line)
                 builder.add(kind, line)
