@@ -22,7 +22,6 @@ from .broken_keys import Broken, BrokenKey, changed_scope
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, OfPart, Proposal
 from .fold import EVENTS, Fold
 from .fold_view import View
-from .items import MAX_STEPS, EndlessDecision
 from .pending import Pending
 from .poison import (
     MAX_CALL_BYTES,
@@ -35,7 +34,7 @@ from .poison import (
 )
 from .report_lists import UnreadableInput
 from .ripe_inputs import wait_for
-from .step import DONE, Events, Put, Send, Step, Then, refuse
+from .step import DONE, MAX_STEPS, EndlessDecision, Events, Put, Send, Step, Then, refuse
 from .watcher import Watcher
 
 MAX_ALL_EVENTS: Final = 4_000

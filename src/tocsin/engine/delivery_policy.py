@@ -45,10 +45,10 @@ from ..ports import (
 from ..subjects import Stream
 from ..telemetry import trace_ids
 from ..telemetry.foreign import ForeignMessages
-from .items import EndlessDecision, Item, Outcome, Result
+from .items import Item, Outcome, Result
 from .stage import BoundSubscription
 from .states import StateStore
-from .step import Step
+from .step import EndlessDecision, Step
 from .waves import Waves
 
 MAX_FAILURES: Final = 5

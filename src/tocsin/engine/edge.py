@@ -21,12 +21,26 @@ from ..subjects import DecodeError, Stream
 from ..telemetry.foreign import ForeignMessages
 from .asked import Asked, is_in_log
 from .causes import Proposals
-from .items import MAX_STEPS, EndlessDecision
 from .leader_election import LeaderElection
 from .report_lists import UnreadableInput, decode
 from .saved_place import SavedPlace
 from .stage import BoundSubscription
-from .step import Change, Events, Later, Missing, Put, Reading, Ref, Send, Sources, Step, Then, refuse
+from .step import (
+    MAX_STEPS,
+    Change,
+    EndlessDecision,
+    Events,
+    Later,
+    Missing,
+    Put,
+    Reading,
+    Ref,
+    Send,
+    Sources,
+    Step,
+    Then,
+    refuse,
+)
 
 _COPIED: Final = DecodeError("it is a reply of the server to a read, whose sender addressed it here")
 BACKOFF_S: Final = (1.0, 5.0, 15.0, 30.0)

@@ -6,7 +6,7 @@ later decision needs leave the fold (`departures`).
 """
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
@@ -34,7 +34,6 @@ from ..domain.events import (
 from ..domain.log_events import LogEvent, NamedSnapshot, RunFound, Waited, Waits
 from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
 from .departures import LEFT, Departures
-from .folds import UNKNOWN_TIME
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
@@ -66,6 +65,8 @@ MAX_HEADS: Final = 64
 """Places of snapshots that are remembered; of more, every second is left out."""
 MAX_CHANGES: Final = 16
 """The most changes of a definition that are kept for requests with an earlier moment, beside the changes that its undecided time needs."""
+UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
+"""The time of an event of which only the number and the content are known."""
 _ABSENT: Final = object()
 _APPENDED: Final = object()
 

@@ -7,8 +7,7 @@ from typing import Any, Final, TypeVar
 from .. import subjects
 from ..domain.events import Acquired, Message, Namespace, Recorded
 from . import daily_quotas, kinds, locks, upstream
-from .fold import EVENTS, LEDGER, Fold
-from .folds import UNKNOWN_TIME
+from .fold import EVENTS, LEDGER, UNKNOWN_TIME, Fold
 from .step import Reading, Ref, Scope
 
 T = TypeVar("T")

@@ -7,18 +7,16 @@ relies on the cache alone.
 import asyncio
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any, Final, Generic, TypeVar
 
 from .. import subjects
 from ..domain.events import Message, Recorded
+from .fold import UNKNOWN_TIME
 from .step import Missing, Ref, Scope, Sources
 
 T = TypeVar("T")
 
 CAPACITY: Final = 10_000
-UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
-"""Time of an event appended by this process: the answer to an append has the sequence but not the log's time."""
 
 
 class Folds(Generic[T]):

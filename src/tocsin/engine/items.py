@@ -10,10 +10,7 @@ from ..domain.events import Message, Recorded
 from ..ports import Append, Delay, EntryWrite, Publish, Write
 from ..subjects import Bucket
 from .states import View
-from .step import Change, Events, Later, Numbered, Put, Ref, Send, Step, Then
-
-MAX_STEPS: Final = 10_000
-"""Steps of one input that say `again`; more is a defect."""
+from .step import MAX_STEPS, Change, EndlessDecision, Events, Later, Numbered, Put, Ref, Send, Step, Then
 
 
 class Result(Enum):
@@ -48,10 +45,6 @@ class Outcome(msgspec.Struct, frozen=True):
     def is_settled(self) -> bool:
         """Return whether the next input of the ordering key may be decided."""
         return self.result is Result.DONE or self.result is Result.REFUSED  # a set would hash both in Python
-
-
-class EndlessDecision(RuntimeError):
-    """The engine cannot end a decision; the input is not at fault."""
 
 
 class Item(msgspec.Struct, eq=False):

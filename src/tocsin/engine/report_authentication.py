@@ -11,7 +11,7 @@ from .. import subjects
 from ..domain import ids
 from ..domain.events import ExecutionFact, Message, Recorded, Report, Started
 from ..subjects import ReportSubject
-from .folds import UNKNOWN_TIME
+from .fold import UNKNOWN_TIME
 from .kinds import execution_state
 from .step import Known
 

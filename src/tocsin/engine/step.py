@@ -273,6 +273,12 @@ class Step(msgspec.Struct, frozen=True):
 
 
 DONE: Final = Step()
+MAX_STEPS: Final = 10_000
+"""Steps of one decision that say `again`; more is a defect."""
+
+
+class EndlessDecision(RuntimeError):
+    """A decision says `again` without an end."""
 
 
 def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 from ..ports import Append, EntryWrite, LogUnavailable, OutdatedState, StaleRead, Write, Written
 from ..subjects import Bucket, subject_of
-from .items import UNSEEN, Decided, EndlessDecision, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
+from .items import UNSEEN, Decided, Guarded, Item, Outcome, Result, guarded_change, one_for_each_scope
 from .states import StateStore, View
-from .step import Change, Decide, Events, Later, Missing, Put, Reading, Ref, Send
+from .step import Change, Decide, EndlessDecision, Events, Later, Missing, Put, Reading, Ref, Send
 
 CONFLICT_LIMIT: Final = 5
 """Conflicts after which an input is decided alone, and after which it is then given up."""

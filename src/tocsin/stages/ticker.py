@@ -18,8 +18,7 @@ from ..domain.ledger import Ledger, Ledgers, Lookahead
 from ..domain.schedule import ScheduleError, timezone_database
 from ..engine import timezone_refresh
 from ..engine.due_queue import CircuitBreaker, DueQueue
-from ..engine.fold import LEDGER
-from ..engine.folds import UNKNOWN_TIME
+from ..engine.fold import LEDGER, UNKNOWN_TIME
 from ..engine.heartbeat import Heartbeat
 from ..engine.kinds import NEWEST_SHARD_MAP
 from ..engine.leader_election import LeaderElection, lease_access
