@@ -29,13 +29,13 @@ from tocsin.engine.snapshots import Loaded
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
 from tocsin.stages.dead_letter_sink import DEAD_LETTER_SINK, DeadLetterSink
-from tocsin.stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
+from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER, DependencyKeeper
 from tocsin.stages.lease_keeper import LEASE_KEEPER, LeaseKeeper
 from tocsin.stages.lock_keeper import LOCK_KEEPER, LockKeeper
 from tocsin.stages.planner import PLANNER, Planner
-from tocsin.stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
+from tocsin.stages.recoverer import RECOVERER, Recoverer
 from tocsin.stages.retrier import RETRIER, Retrier
-from tocsin.stages.ticker import TICKER_OF_COMMITS, Instants
+from tocsin.stages.ticker import TICKER, Ticker
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
 
@@ -49,10 +49,10 @@ NAMES = (
 def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
     projection: Any = LockProjection(None, None, None)  # type: ignore[arg-type] # it shows locks, which no decision needs
     stages = {
-        "ticker": lambda: TICKER_OF_COMMITS.bind(Instants()),
-        "dependency_keeper": lambda: DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()),
+        "ticker": lambda: TICKER.bind(Ticker()),
+        "dependency_keeper": lambda: DEPENDENCY_KEEPER.bind(DependencyKeeper()),
         "lease_keeper": lambda: LEASE_KEEPER.bind(LeaseKeeper(KEY)),
-        "recoverer": lambda: RECOVERER_OF_COMMITS.bind(Recoveries(KEY, Policy())),
+        "recoverer": lambda: RECOVERER.bind(Recoverer(KEY, Policy())),
         "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
         "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
         "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(MagicMock(), KEY)),  # its own timers are not used

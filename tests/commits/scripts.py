@@ -1,17 +1,16 @@
-"""Scripts of what happens to an installation, played on the present engine and on the log of commits.
+"""Scripts of what happens to an installation, played on the log of commits.
 
-After each action every stage runs until nothing is left to decide. Both engines then have the same events for each key, but for
-numbers: ids of executions are made from jobs, instants and message ids, which are the same in both.
+After each action every stage runs until nothing is left to decide. Each layout then has the same events for each key, but for
+numbers: ids of executions are made from jobs, instants and message ids.
 """
 
 import random
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tests.commits.processes import NAMES, Installation, Runner
 from tests.domain.given import KEY
-from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import dead_letter, execution, ids, ledger
 from tocsin.domain.definition import JobDefinition
@@ -24,7 +23,6 @@ from tocsin.domain.events import (
     Replayed,
     Report,
     Started,
-    Timer,
     Trigger,
     unfold,
 )
@@ -69,64 +67,6 @@ _NUMBER: Final = re.compile(r"-replays-0-\d+\.>$")
 _LETTER: Final = re.compile(r"dead-letter\.(?!.*-replays-)")
 
 
-class Engine(Protocol):
-    """An engine with the pure stages."""
-
-    clock: ManualClock
-
-    async def given(self, *events: Message) -> None:
-        """Store events that other stages, or operators, decided."""
-        ...
-
-    async def publish(self, stream: Stream, message: Message, subject: str, message_id: str) -> None:
-        """Store an input."""
-        ...
-
-    async def tick(self) -> None:
-        """Decide on the instants up to now, as the ticker does."""
-        ...
-
-    async def run(self) -> None:
-        """Decide until nothing is left."""
-        ...
-
-    async def events(self) -> list[Recorded[Message]]:
-        """Return all events."""
-        ...
-
-
-class Present:
-    """The engine with a message for each decision."""
-
-    def __init__(self) -> None:
-        self._world = World()
-        self.clock = self._world.clock
-
-    async def given(self, *events: Message) -> None:
-        await self._world.given(*events)
-
-    async def publish(self, stream: Stream, message: Message, subject: str, message_id: str) -> None:
-        del stream
-        await self._world.log.publish(subject, message, message_id=message_id)
-
-    async def tick(self) -> None:
-        events = await self.events()
-        for job in {r.message.job: None for r in events if isinstance(r.message, Defined)}:
-            state = _ledger(events, job)
-            await self.given(*(ledger.decide_instants(state, self.clock.now()) or ledger.complete(state)))
-
-    async def run(self) -> None:
-        await self._world.run(*(getattr(self._world, name) for name in NAMES if name not in WITHOUT_DURABLES))
-
-    async def events(self) -> list[Recorded[Message]]:
-        return [r for r in await self._world.recorded(Message) if not isinstance(r.message, _INPUTS)]
-
-
-WITHOUT_DURABLES = {"ticker", "dependency_keeper", "recoverer"}
-"""Stages that have no durables on the log of messages."""
-_INPUTS = (Trigger, CancelRequest, Enqueued, Report, Timer)
-
-
 class Commits:
     """The log of commits, in a layout of processes."""
 
@@ -143,9 +83,6 @@ class Commits:
     async def publish(self, stream: Stream, message: Message, subject: str, message_id: str) -> None:
         self._installation.publish(stream, message, subject, message_id)
 
-    async def tick(self) -> None:
-        """Do nothing: the ticker is one of the stages."""
-
     async def run(self) -> None:
         await self._runner.run()
 
@@ -156,7 +93,7 @@ class Commits:
 # --- playing -----------------------------------------------------------------------------------------------------------------
 
 
-async def play(script: Sequence[Action], engine: Engine) -> Events:
+async def play(script: Sequence[Action], engine: Commits) -> Events:
     """Play a script, and return what was decided about each key."""
     for number, action in enumerate(script):
         await _act(engine, action, number)
@@ -168,7 +105,7 @@ async def play(script: Sequence[Action], engine: Engine) -> Events:
     return decided
 
 
-async def _act(engine: Engine, action: Action, number: int) -> None:  # noqa: C901 - one case for each action
+async def _act(engine: Commits, action: Action, number: int) -> None:  # noqa: C901 - one case for each action
     events = await engine.events()
     match action["do"]:
         case "define":
@@ -180,7 +117,6 @@ async def _act(engine: Engine, action: Action, number: int) -> None:  # noqa: C9
                 await engine.given(*getattr(ledger, change)(state, action["job"]))
         case "advance":
             engine.clock.advance(action["seconds"])
-            await engine.tick()
         case "trigger":
             subject = subjects.trigger(action["job"])
             await engine.publish(Stream.REQUESTS, Trigger(), subject, action["id"])
@@ -208,7 +144,7 @@ async def _act(engine: Engine, action: Action, number: int) -> None:  # noqa: C9
                 )
 
 
-async def _report(engine: Engine, events: Sequence[Recorded[Message]], action: Action) -> None:
+async def _report(engine: Commits, events: Sequence[Recorded[Message]], action: Action) -> None:
     claimed = [
         (state, name, step)
         for state in _executions(events)
@@ -264,7 +200,7 @@ def _ledger(events: Sequence[Recorded[Message]], job: str) -> ledger.Ledger:
 
 
 def _told(message: Message) -> str:
-    """An event without what differs between engines: numbers, times, tokens."""
+    """An event without numbers, times and tokens, which layouts may change."""
     fields = [getattr(message, "type", None) or getattr(message, "event", "")]
     for name in (
         "step",

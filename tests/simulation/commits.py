@@ -39,7 +39,7 @@ from tocsin.ports import Batch, Clock, Decode, LogUnavailable, Projections, Writ
 from tocsin.ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
-from tocsin.stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
+from tocsin.stages.recoverer import RECOVERER, Recoverer
 from tocsin.subjects import DECISION_STREAMS, Stream
 
 from .clock import ServerClock
@@ -93,7 +93,7 @@ class CommitServer:
         self.again = DecideAgain(self._stages, FOLD_KEY)
 
     def _stages(self) -> list[BoundStage]:
-        recoverer = RECOVERER_OF_COMMITS.bind(Recoveries.of(KEY, self.settings))
+        recoverer = RECOVERER.bind(Recoverer.of(KEY, self.settings))
         return [*bound([name for name in NAMES if name != recoverer.name]), recoverer]
 
     def _note_foreign(self, _stored: StoredBody, _reason: str) -> None:

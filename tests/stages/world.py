@@ -16,7 +16,6 @@ from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
-from tocsin.domain.recovery import Policy
 from tocsin.domain.trace_context import Sampling
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.delivery_policy import DeliveryPolicy
@@ -29,7 +28,6 @@ from tocsin.engine.step import Sources
 from tocsin.engine.waves import Waves
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES
-from tocsin.stages.recoverer.stage import Recoverer
 from tocsin.subjects import Stream
 from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, ManualClock
 
@@ -125,20 +123,6 @@ class World:
         """Return a candidate for a leader lease."""
         del signs, ttl
         return LeaderElection(self.projections, ClockGuard(self.log, self.clock), key=lease, holder="test")
-
-    def recoverer(self, policy: Policy, *, outside: frozenset[str] = frozenset()) -> Recoverer:
-        """Return a recoverer that runs on request."""
-        leadership = self.elect("recoverer")
-        return Recoverer(
-            self.log,
-            self.projections,
-            leadership,
-            self.clock,
-            KEY,
-            policy=policy,
-            outside=frozenset(outside),
-            interval=1.0,
-        )
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""

@@ -9,45 +9,40 @@ from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..engine.edge import EdgeDecisions, EdgeFollower
 from ..engine.heartbeat import Heartbeat
-from ..engine.stage import BoundStage, BoundSubscription
+from ..engine.stage import BoundStage, BoundSubscription, Loop
 from ..engine.stage_leases import follower_of
 from ..engine.step import Sources
 from ..engine.ticker_watch import TickerWatch
-from ..settings import Settings
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
-from ..stages.dependency_keeper.decisions import DEPENDENCY_KEEPER_OF_COMMITS, Waits
 from ..stages.dependency_keeper.past_runs import PastRuns
 from ..stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from ..stages.lease_keeper import LEASE_KEEPER
 from ..stages.lock_keeper import LOCK_KEEPER
-from ..stages.matcher.stage import Matcher
 from ..stages.planner import PLANNER
-from ..stages.recoverer.decisions import RECOVERER_OF_COMMITS, Recoveries
-from ..stages.recoverer.stage import RECOVERER
+from ..stages.recoverer import RECOVERER
 from ..stages.retrier import RETRIER
-from ..stages.ticker import TICKER, TICKER_OF_COMMITS, Instants
+from ..stages.ticker import TICKER
 from ..subjects import DECISION_STREAMS, INPUT_STREAMS, Stream
 from .commit_process import View
 from .installation import Ports
 from .leading import Leading
 
-_PURE: Final = (PLANNER, LOCK_KEEPER, DAG_ADVANCER, LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK)
-PURE: Final = frozenset(stage.name for stage in _PURE)
-"""The stages that the loop of commits decides for.
+_LED: Final = (
+    *(TICKER, PLANNER, DEPENDENCY_KEEPER, LOCK_KEEPER, DAG_ADVANCER),
+    *(LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK, RECOVERER),
+)
+"""The stages that the loop of commits decides for, one process for each.
 
 Other stages read events by themselves, and propose their decisions.
 """
-OF_COMMITS: Final = frozenset({TICKER.name, DEPENDENCY_KEEPER.name, RECOVERER.name})
-"""The stages that have another declaration on the log of commits."""
+LED: Final = frozenset(stage.name for stage in _LED)
 
 
 def has_lease(stage: str) -> bool:
     """Return whether the loop of commits decides for a stage."""
-    return stage in PURE or stage in OF_COMMITS
+    return stage in LED
 
-
-FOLLOWS_REPORTS: Final = Matcher.follow_reports.__name__
 
 BATCH: Final = 256
 """The greatest number of messages that are decided together, as over NATS."""
@@ -57,51 +52,38 @@ _log = telemetry.get_logger("tocsin")
 
 def takers() -> Mapping[Stream, frozenset[str]]:
     """Return the stages that take each stream of inputs by the log of commits."""
-    stages = (*_PURE, TICKER_OF_COMMITS, DEPENDENCY_KEEPER_OF_COMMITS, RECOVERER_OF_COMMITS)
     return {
-        stream: frozenset(stage.name for stage in stages if any(one.stream is stream for one in stage.subscriptions))
+        stream: frozenset(stage.name for stage in _LED if any(one.stream is stream for one in stage.subscriptions))
         for stream in INPUT_STREAMS
     }
 
 
 def unused_durables() -> frozenset[str]:
     """Return the durables that the log of commits replaces."""
-    replaced = (*_PURE, TICKER, DEPENDENCY_KEEPER, RECOVERER)
-    return frozenset(subscription.durable for stage in replaced for subscription in stage.subscriptions)
+    return frozenset(subscription.durable for stage in _LED for subscription in stage.subscriptions)
 
 
-def split(
-    stages: Sequence[BoundStage], view: View, ports: Ports, key: bytes
-) -> tuple[list[BoundStage], list[BoundStage]]:
-    """Return the stages that the loop decides for, and the stages that run by themselves.
+def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
+    """Return the stages that the loop decides for, and what runs beside it.
 
-    `view`: the events of the process. `ports`: with its log. `key`: the key of the installation.
+    These are the other stages, and loops of the first. `view`: the events of the process. `ports`: with its log.
     """
-    names = {stage.name for stage in stages}
-    pure = [stage for stage in stages if stage.name in PURE]
-    others = [stage for stage in stages if stage.name not in {*PURE, *OF_COMMITS}]
-    # The lock keeper shows its locks; the timers of the others are deadlines.
-    others += [
-        BoundStage(stage.name, loops=stage.loops) for stage in pure if stage.name in {PLANNER.name, LOCK_KEEPER.name}
-    ]
-    # The end of a step frees its slot: it comes with the commit that takes the report.
-    others = [
-        replace(
-            stage,
-            loops=tuple(
-                loop for loop in stage.loops if getattr(getattr(loop, "func", loop), "__name__", "") != FOLLOWS_REPORTS
-            ),
-        )
-        for stage in others
-    ]
-    if TICKER.name in names:
+    led = [stage for stage in stages if stage.name in LED]
+    others = [stage for stage in stages if stage.name not in LED]
+    for stage in led:
+        if loops := (*stage.loops, *_beside(stage.name, view, ports)):
+            others.append(BoundStage(stage.name, loops=loops))
+    return led, others
+
+
+def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:
+    """Return the loops of a stage over the fold of its process."""
+    if stage == TICKER.name:
         watch = TickerWatch(view, ports.log, ports.projections, ports.clock, heartbeat_of(ports))
-        others.append(BoundStage(TICKER.name, loops=(watch.keep_timezones, watch.keep_heartbeat, watch.report_missed)))
-    if DEPENDENCY_KEEPER.name in names:
-        past = PastRuns(view, ports.log, ports.stored, ports.clock)
-        others.append(BoundStage(DEPENDENCY_KEEPER.name, loops=(past.run,)))
-    pure += (stage for stage in stages_of_commits(ports.settings, key) if stage.name in names)
-    return pure, others
+        return watch.keep_timezones, watch.keep_heartbeat, watch.report_missed
+    if stage == DEPENDENCY_KEEPER.name:
+        return (PastRuns(view, ports.log, ports.stored, ports.clock).run,)
+    return ()
 
 
 def heartbeat_of(ports: Ports) -> Heartbeat | None:
@@ -130,15 +112,6 @@ def at_the_edge(
         others = tuple(one for one in stage.subscriptions if one not in followed)
         edges.append(replace(stage, subscriptions=others, loops=(*stage.loops, *loops)))
     return edges
-
-
-def stages_of_commits(settings: Settings, key: bytes) -> list[BoundStage]:
-    """Return the stages that have another declaration on the log of commits (`OF_COMMITS`)."""
-    return [
-        TICKER_OF_COMMITS.bind(Instants()),
-        DEPENDENCY_KEEPER_OF_COMMITS.bind(Waits()),
-        RECOVERER_OF_COMMITS.bind(Recoveries.of(key, settings)),
-    ]
 
 
 async def read_durable(

@@ -164,7 +164,7 @@ async def run_stages_in_memory(
         foreign=installation.foreign,
         wake_at=installation.clock.at,
     )
-    pure, stages = split(stages, installation.log, installation, installation.report_key)
+    pure, stages = split(stages, installation.log, installation)
     leading = Leading(installation.projections, installation.log, installation.clock, installation.settings.leader)
     policy = EdgeDecisions(installation.log, store.sources, foreign=installation.foreign)
     folds = any(stage.subscriptions for stage in stages)

@@ -63,7 +63,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commits import PURE, at_the_edge, heartbeat_of, split, stages_of_commits, takers, unused_durables
+from .commits import LED, at_the_edge, heartbeat_of, split, takers, unused_durables
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -172,7 +172,7 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
     """
     store = StateStore(Sources.of(ports.log, ports.projections, ports.clock))
     sampling = sampling_of(os.environ)
-    return [*compose(ports, PURE, store, key=key, sampling=sampling), *stages_of_commits(ports.settings, key)]
+    return compose(ports, LED, store, key=key, sampling=sampling)
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
@@ -283,7 +283,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         )
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         policy = EdgeDecisions(view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root))
-        pure, edges = split(stages, view, installation, key)
+        pure, edges = split(stages, view, installation)
         stages = at_the_edge(edges, policy, store.sources, leading, process.name)
         process.passes = await _fed(stack, connection, installation, pure)
         folds = any(stage.subscriptions for stage in edges)

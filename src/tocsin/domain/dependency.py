@@ -5,7 +5,7 @@ runs, backfills and replays count; skipped executions did not run. A replay has 
 and comes after it.
 """
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_right, insort
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from itertools import islice
@@ -34,9 +34,6 @@ Ended: TypeAlias = Literal["completed", "failed", "cancelled", "skipped"]
 
 LONGEST_WINDOW: Final = timedelta(seconds=LONGEST_WINDOW_S)
 """The longest window, also of a job whose instants are farther apart."""
-MOST_RUNS: Final = 100_000
-"""Runs of a job that are kept, those with the latest scheduled times."""
-_SPARE: Final = 1_000
 MOST_UNDECIDED: Final = 1_000
 """Undecided instants of a job that are looked at; with more, its ticker is behind."""
 _INSTANT: Final = timedelta(microseconds=1)
@@ -127,18 +124,7 @@ class Runs:
         self._runs[run.execution_id] = run
         if known is None:
             insort(self._order, (run.scheduled_time, run.sequence, run.execution_id))
-            if len(self._order) > MOST_RUNS + _SPARE:
-                for _, _, oldest in self._order[:_SPARE]:
-                    del self._runs[oldest]
-                del self._order[:_SPARE]
         return run
-
-    def __contains__(self, scheduled_time: object) -> bool:
-        """Return whether a run with a scheduled time is known, or that it was skipped."""
-        if not isinstance(scheduled_time, datetime):
-            return False
-        index = bisect_left(self._order, (scheduled_time, 0, ""))
-        return index < len(self._order) and self._order[index][0] == scheduled_time
 
     def last(self, window: Window, /) -> Run | None:
         """Return the last run in a window; None: no run has a time in it."""

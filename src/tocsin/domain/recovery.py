@@ -6,7 +6,7 @@ its job, open forever:
 - A worker claimed an attempt and died, and the task is not delivered again. The attempt is `Overdue` once its time
   limit and a grace period are over, and it has failed.
 - The execution as a whole takes longer than its job allows: it is `expired`.
-- The next event never followed, although the responsible stage has acknowledged the message that requires it. The
+- The next event never followed, although the responsible stage has taken the event that requires it. The
   execution is `Stalled` until this is proven, and then lost.
 
 Waiting behind other executions or tasks, for any time, is not a loss.
@@ -24,7 +24,6 @@ from .events import (
     Admitted,
     Advanced,
     DependenciesSettled,
-    Dispatched,
     Exhausted,
     Failed,
     Failure,
@@ -37,7 +36,6 @@ from .events import (
     Recovered,
     Released,
     Requested,
-    RetryScheduled,
     Started,
     newest_of,
     unfold,
@@ -78,17 +76,11 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Overdue:
-    """An attempt whose report is overdue.
-
-    `delivery` belongs to its claim; None: the MQ bridge handles the task, and has not claimed it.
-    """
+    """An attempt whose report is overdue; `delivery` belongs to its claim."""
 
     step: str
     attempt: int
-    delivery: int | None
-    task: int
-    """The sequence of the task."""
-    queue: str
+    delivery: int
     limit: float
     claims: int = 1
     is_outside: bool = False
@@ -104,7 +96,7 @@ class Overdue:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """A loss, if no consumer will handle the message at `sequence` any more."""
+    """A loss, if the responsible stage has taken the event with the number `sequence`."""
 
     lost: Lost
     sequence: int
@@ -112,33 +104,21 @@ class Stalled:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The result of an examination; `next_look` is the time of the next examination."""
+    """The result of an examination."""
 
     state: Execution
-    sequence: int
-    """The sequence of the newest event."""
     is_expired: bool
     overdue: tuple[Overdue, ...]
     stalled: tuple[Stalled, ...]
-    next_look: datetime
-    interval: timedelta
-    """The time within which a new event, such as a claim, makes nothing due."""
-    deadline: datetime | None
-    """The next time at which something is due without a new event; None: never, as while every task waits for a worker."""
 
 
 def examine(
-    facts: Sequence[Recorded[Message]],
-    *,
-    now: datetime,
-    policy: Policy,
-    outside: Collection[str] = (),
+    facts: Sequence[Recorded[Message]], *, now: datetime, policy: Policy, outside: Collection[str] = ()
 ) -> Findings | None:
     """Return what the events of an execution (oldest first) imply at `now` (UTC).
 
-    None: the execution is over, or has no events. `outside`: the queues whose tasks go to MQ executors;
-    the bridge claims them at the hand-over. Tasks of other queues may wait for a worker for any time: the matcher reads
-    them from the log, so that none is lost.
+    None: the execution is over, or has no events. `outside`: the queues whose tasks go to MQ executors. A task may wait for a
+    worker for any time: the matcher reads it from the log, so that it is not lost.
 
     Raises:
         LookupError: no event requests the execution.
@@ -146,41 +126,14 @@ def examine(
     state = execution.fold(facts)
     if state.is_over or not facts:
         return None
-    plan = state.request.plan
     times = _Times(facts)
-    # Any step that starts now has at least so long.
-    interval = min([policy.threshold, *(limit_of(step, policy) for step in plan.steps)])
-    expires = expiry_of(plan, None if times.admitted is None else times.admitted.time)
-    late_attempts, stalls, dates = [], [], []
-    for attempt, at in _overdue(state, times, policy, outside):
-        if at <= now:
-            late_attempts.append(attempt)
-        dates.append(at)
-    for stall in _stalled(state, times):
-        at = stall.lost.since + policy.threshold
-        if at <= now:
-            stalls.append(stall)
-        dates.append(at)
-    if expires is not None:
-        dates.append(expires)
-    if late_attempts or stalls:
-        dates.append(now + interval)  # the proof may come without an event of the execution
-    deadline = min((at for at in dates if at > now), default=None)
+    expires = expiry_of(state.request.plan, None if times.admitted is None else times.admitted.time)
     return Findings(
         state=state,
-        sequence=facts[-1].sequence,
         is_expired=expires is not None and expires <= now,
-        overdue=tuple(late_attempts),
-        stalled=tuple(stalls),
-        next_look=next_look(now, interval, deadline),
-        interval=interval,
-        deadline=deadline,
+        overdue=tuple(attempt for attempt, at in _overdue(state, times, policy, outside) if at <= now),
+        stalled=tuple(stall for stall in _stalled(state, times) if stall.lost.since + policy.threshold <= now),
     )
-
-
-def next_look(now: datetime, interval: timedelta, deadline: datetime | None) -> datetime:
-    """Return when to look at an execution again that was looked at `now`."""
-    return now + interval if deadline is None else min(now + interval, deadline)
 
 
 # --- decide ----------------------------------------------------------------------------------------------------------
@@ -257,18 +210,12 @@ class _Times:
         self.recovered = newest_of(facts, Recovered)
         self.advanced = newest_of(facts, Advanced)
         self.exhausted = newest_of(facts, Exhausted)
-        self.dispatched: dict[str, Recorded[Message]] = {}
         self.started: dict[str, Recorded[Message]] = {}
-        self.retried: dict[str, Recorded[Message]] = {}
         self.released: dict[str, Recorded[Message]] = {}
         for fact in facts:
             match fact.message:
-                case Dispatched(step=step):
-                    self.dispatched[step] = fact
                 case Started(step=step):
                     self.started[step] = fact
-                case RetryScheduled(step=step):
-                    self.retried[step] = fact
                 case Released(step=step):
                     self.released[step] = fact
 
@@ -304,27 +251,20 @@ def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
 def _overdue(
     state: Execution, times: _Times, policy: Policy, outside: Collection[str]
 ) -> Iterator[tuple[Overdue, datetime]]:
-    """Yield each attempt that is held, and when its report is overdue."""
+    """Yield each claimed attempt, and when its report is overdue."""
     for plan_step in state.request.plan.steps:
         step = state.steps[plan_step.name]
-        is_claimed = step.phase is Phase.STARTED
-        if not is_claimed and (step.phase is not Phase.DISPATCHED or plan_step.queue not in outside):
+        if step.phase is not Phase.STARTED:
             continue
-        begin = (times.started if is_claimed else times.dispatched)[plan_step.name].time
-        delivery = step.delivery if is_claimed else None
-        yield (
-            Overdue(
-                plan_step.name,
-                step.attempt,
-                delivery,
-                step.task,
-                plan_step.queue,
-                plan_step.timeout,
-                step.claims,
-                is_outside=plan_step.queue in outside,
-            ),
-            begin + limit_of(plan_step, policy),
+        attempt = Overdue(
+            plan_step.name,
+            step.attempt,
+            step.delivery,
+            plan_step.timeout,
+            step.claims,
+            is_outside=plan_step.queue in outside,
         )
+        yield attempt, times.started[plan_step.name].time + limit_of(plan_step, policy)
 
 
 def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
@@ -345,10 +285,5 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
             case Phase.LOST:
                 last = times.newest(times.released.get(name))
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
-            case Phase.RETRYING if step.next_attempt_at is not None:
-                since = max(step.next_attempt_at, times.recovered.time if times.recovered else step.next_attempt_at)
-                loss = Lost(what="retry-scheduled", since=since, step=name, attempt=step.attempt)
-                # The first attempt waits for its start time, and no retry was scheduled.
-                yield Stalled(loss, times.newest(times.retried.get(name, times.admitted)).sequence)
             case _:
                 pass

@@ -21,7 +21,7 @@ from .notary import NOTARY
 from .notifier.stage import NOTIFIER
 from .planner import PLANNER
 from .recorder.stage import RECORDER
-from .recoverer.stage import RECOVERER
+from .recoverer import RECOVERER
 from .registrar import REGISTRAR
 from .retrier import RETRIER
 from .screener import SCREENER

@@ -22,7 +22,7 @@ from ...engine.fold import Fold
 from ...engine.upstream import runs_scope
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog
 from ...subjects import DecodeError, Stream
-from .decisions import DEPENDENCY_KEEPER_OF_COMMITS, windows_of
+from .stage import DEPENDENCY_KEEPER, windows_of
 
 TICK_S: Final = 0.5
 RETRY_S: Final = 5.0
@@ -60,7 +60,7 @@ class PastRuns:
 
     async def run_once(self) -> None:
         """Read the windows that are missing now."""
-        name = DEPENDENCY_KEEPER_OF_COMMITS.name
+        name = DEPENDENCY_KEEPER.name
         if not self._view.fold.upstream or not self._view.proposals.leads(name):
             return
         missing: defaultdict[str, dict[Window, None]] = defaultdict(dict)

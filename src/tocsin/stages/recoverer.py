@@ -1,6 +1,6 @@
-"""The decisions of the recoverer on the log of commits: deadlines of executions.
+"""Recoverer: ends attempts that take too long, and resumes executions that were lost (cloacina, Recovery).
 
-No message is lost between stages there. An execution is lost if the stage that must act has taken the event on which it acts, and nothing
+It decides at deadlines of executions. No message is lost between stages. An execution is lost if the stage that must act has taken the event on which it acts, and nothing
 followed: that is a defect of a program, of this version or an earlier one.
 """
 
@@ -8,19 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from ... import subjects
-from ...domain import execution, ids, recovery
-from ...domain.events import Failed, Lost, Recovered, Report
-from ...domain.execution import Execution, Phase, Status
-from ...domain.lock import Lock
-from ...domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
-from ...engine.fold import LEDGER
-from ...engine.kinds import EXECUTION, FACTS, TAKEN
-from ...engine.locks import lock_state
-from ...engine.stage import Access, Deadline, DeadlineRule, Stage
-from ...engine.step import DONE, Send, States, Step, decided, done
-from ...settings import Settings
-from .stage import RECOVERER, policy_of
+from .. import subjects
+from ..domain import execution, ids, recovery
+from ..domain.events import Failed, Lost, Recovered, Report
+from ..domain.execution import Execution, Phase, Status
+from ..domain.lock import Lock
+from ..domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
+from ..engine.fold import LEDGER
+from ..engine.kinds import EXECUTION, FACTS, TAKEN
+from ..engine.locks import lock_state
+from ..engine.stage import Access, Deadline, DeadlineRule, Stage
+from ..engine.step import DONE, Send, States, Step, decided, done
+from ..settings import Settings
 
 EXPIRY: Final = "execution"
 STALLED: Final = "stalled"
@@ -28,7 +27,7 @@ ATTEMPT: Final = "attempt."
 """The beginning of the key of an attempt's deadline; its step and its claim follow."""
 
 
-class Recoveries:
+class Recoverer:
     """Ends attempts and executions that take too long, and resumes executions that were lost."""
 
     def __init__(self, key: bytes, policy: Policy, outside: frozenset[str] = frozenset()) -> None:
@@ -38,9 +37,9 @@ class Recoveries:
         self._outside = outside
 
     @classmethod
-    def of(cls, key: bytes, settings: Settings) -> "Recoveries":
+    def of(cls, key: bytes, settings: Settings) -> "Recoverer":
         """Return the decider by the settings."""
-        return cls(key, policy_of(settings), frozenset(settings.bridged_queues))
+        return cls(key, _policy_of(settings), frozenset(settings.bridged_queues))
 
     def deadlines_of(self, state: Execution) -> Iterator[Deadline]:
         """Return when an open execution, or its attempt, has taken too long."""
@@ -143,13 +142,23 @@ def _job(state: Execution, states: States) -> JobStatus:
     return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
 
 
-RECOVERER_OF_COMMITS: Final = Stage(
-    name=RECOVERER.name,
-    purpose=RECOVERER.purpose,
-    consumes=RECOVERER.consumes,
-    decides=RECOVERER.decides,
+def _policy_of(settings: Settings) -> Policy:
+    """Return the policy of the settings."""
+    given = settings.recovery
+    return Policy(
+        threshold=timedelta(seconds=given.threshold),
+        max_attempts=given.max_attempts,
+        max_age=timedelta(seconds=given.max_age),
+        grace=timedelta(seconds=given.grace),
+    )
+
+
+RECOVERER: Final = Stage(
+    name="recoverer",
+    purpose="resumes lost executions, ends overdue attempts",
+    consumes="open executions and their deadlines",
+    decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
     access=Access(appends=(Recovered, Failed, Report)),
-    start=lambda context: Recoveries.of(context.report_key, context.settings),
-    deadlines=(DeadlineRule(EXECUTION, Recoveries.deadlines_of, Recoveries.on_deadline),),
+    start=lambda context: Recoverer.of(context.report_key, context.settings),
+    deadlines=(DeadlineRule(EXECUTION, Recoverer.deadlines_of, Recoverer.on_deadline),),
 )
-"""It replaces `RECOVERER` together with the log."""

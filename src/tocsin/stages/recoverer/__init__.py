@@ -1,1 +1,0 @@
-"""The recoverer stage."""
