@@ -5,7 +5,7 @@ followed: that is a defect of a program, of this version or an earlier one.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from .. import subjects
