@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -253,7 +253,10 @@ _Entry: TypeAlias = tuple[datetime, str, int, DeadlineCause]
 class Agenda:
     """The deadlines of the states of a fold, for the stages of one process."""
 
-    def __init__(self, stages: Sequence[BoundStage]) -> None:
+    def __init__(self, stages: Sequence[BoundStage], fold: Fold) -> None:
+        self._fold = fold
+        self._changed: dict[str, None] = {}
+        """The scopes of states that changed since the deadlines were found."""
         self._declared: dict[str, list[tuple[BoundStage, BoundDeadlineRule]]] = {}
         for stage in stages:
             for deadlines in stage.deadlines:
@@ -262,20 +265,33 @@ class Agenda:
         """The deadlines of the newest state, by scope."""
         self._heaps: dict[str, list[_Entry]] = {s.name: [] for s in stages if s.deadlines}
         """By stage, and by time and scope, so that every process has the same order. An alarm of no newest state is stale."""
-        self.unknown: set[str] = set()
-        """Scopes with states for which no deadline could be found."""
+        self._unknown: set[str] = set()
         self._numbers = itertools.count()
         self.led = frozenset(stage.name for stage in stages)
         """The stages that the process decides for."""
 
-    def note(self, fold: Fold, scopes: Iterable[str]) -> None:
-        """Note the deadlines of states that changed."""
-        for scope in scopes:
+    def note(self, scopes: Iterable[str]) -> None:
+        """Note that states changed; their deadlines are found when any is needed."""
+        self._changed.update(dict.fromkeys(scopes))
+
+    @property
+    def unknown(self) -> Collection[str]:
+        """Scopes with states for which no deadline could be found."""
+        self._find()
+        return self._unknown
+
+    def _find(self) -> None:
+        """Find the deadlines of the states that changed."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        states = self._fold.states
+        for scope in changed:
             kind = KINDS.get(scope.partition(".")[0])
             if kind is None or (declared := self._declared.get(kind.name)) is None:
                 continue
-            state = fold.states.get(scope, kind.initial)
-            self.unknown.discard(scope)
+            state = states.get(scope, kind.initial)
+            self._unknown.discard(scope)
             try:
                 alarms = tuple(
                     DeadlineCause(stage, deadlines, scope, deadline)
@@ -285,18 +301,18 @@ class Agenda:
                 )
             except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
                 _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
-                self.unknown.add(scope)
+                self._unknown.add(scope)
                 alarms = ()
-            before = self._alarms.get(scope, ())
-            self._alarms[scope] = alarms
-            if not alarms:
-                del self._alarms[scope]
+            before = self._alarms.pop(scope, ())
+            if alarms:
+                self._alarms[scope] = alarms
             for alarm in alarms:
                 if alarm not in before:
                     self.again(alarm)
 
     def alarms(self, stage: str, scope: str) -> Iterator[DeadlineCause]:
         """Yield the alarms of a stage, first the alarms of a scope."""
+        self._find()
         yield from (alarm for alarm in self._alarms.get(scope, ()) if alarm.by == stage)
         for other, alarms in tuple(self._alarms.items()):
             if other != scope:
@@ -312,6 +328,7 @@ class Agenda:
 
     def is_current(self, alarm: DeadlineCause) -> bool:
         """Return whether an alarm is of the newest state of its scope."""
+        self._find()
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
@@ -319,6 +336,7 @@ class Agenda:
 
         `look_again` or a new state ends it.
         """
+        self._find()
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:
@@ -344,9 +362,11 @@ class Agenda:
 
         None: the stage has no alarm.
         """
+        self._find()
         return heap[0][0] if (heap := self._heaps.get(stage)) else None
 
     @property
     def next_at(self) -> datetime | None:
         """A time (UTC) no later than the next alarm; None: no alarm is set."""
+        self._find()
         return min((heap[0][0] for stage, heap in self._heaps.items() if heap and stage in self.led), default=None)

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from .. import telemetry
+from ..domain import json_codec
 from ..domain.commit import FORMAT, Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
@@ -119,7 +120,7 @@ class CommitLoop:
         self._max_inputs = MAX_INPUTS
         self._arrived: deque[StoredBody] = deque()
         self._changed = asyncio.Event()
-        self.agenda = Agenda(stages)
+        self.agenda = Agenda(stages, fold)
         self.pending = Pending(stages, fold, self.agenda)
         self._decider = Decider(fold, self.agenda, self.pending, self._watcher, name)
         self.intake = Intake(self.floor)
@@ -158,7 +159,7 @@ class CommitLoop:
 
         The stream has no sequences between this input and the input before.
         """
-        self.intake.note(stream, recorded.sequence, len(recorded.message.encode()))
+        self.intake.note(stream, recorded.sequence, len(json_codec.written(recorded.message)))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
 
@@ -278,7 +279,7 @@ class CommitLoop:
             self.pending.forget_taken(commit.taken)
             for one, event in zip(recorded, commit.events, strict=True):
                 if not is_log_event(event.subject):
-                    self.agenda.note(self.fold, (changed_scope(event.subject, one),))
+                    self.agenda.note((changed_scope(event.subject, one),))
                 if one is None:
                     continue
                 if not is_log_event(event.subject):
@@ -287,7 +288,7 @@ class CommitLoop:
                     self._leadership.take_left(change)
                 elif isinstance(change, Waits):
                     self.pending.note_wait(change, one.sequence)
-            self.agenda.note(self.fold, self.fold.take_changed_runs())
+            self.agenda.note(self.fold.take_changed_runs())
         self.intake.free()
         self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 
@@ -419,7 +420,7 @@ class CommitLoop:
 
     def _undo(self, batch: Batch) -> None:
         """Forget the decisions since the last commit, and have them made again."""
-        self.agenda.note(self.fold, self.fold.undo())
+        self.agenda.note(self.fold.undo())
         newest = self._decider.first - 1
         self._watcher.undone(batch.scopes(), newest)
         self.pending.undo(batch, newest)
@@ -447,7 +448,7 @@ class CommitLoop:
             return True
         if self.agenda.unknown and now >= self._look_at_unknown:
             self._look_at_unknown = now + LOOK_AGAIN
-            self.agenda.note(self.fold, tuple(self.agenda.unknown))
+            self.agenda.note(tuple(self.agenda.unknown))
         self.pending.bring_forward()
         decider, pending = self._decider, self.pending
         if pending.suspect is not None and not decider.batch.events and not self._is_blind:

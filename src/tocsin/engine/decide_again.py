@@ -47,7 +47,7 @@ class DecideAgain:
         bound = stages()
         self.fold.stages = frozenset(stage.name for stage in bound)
         self._rules = {stage.name: stage.deadlines for stage in bound}
-        self._agenda = Agenda(bound)
+        self._agenda = Agenda(bound, self.fold)
         self._events: dict[int, Recorded[Message]] = {}
         """The events that a stage may decide on."""
 
@@ -136,11 +136,11 @@ class _Again:
                 self._fold.evolve_log(change, writer=self._commit.writer, number=number, at=at)
         else:
             read = self._fold.take_event(StoredEvent(number, event.subject, at, event.body))
-            self._agenda.note(self._fold, (changed_scope(event.subject, read),))
+            self._agenda.note((changed_scope(event.subject, read),))
             recorded = read or Recorded(ABOUT_THE_LOG, event.subject, number, at)  # a key that is broken
             if read is not None:
                 self._events[number] = read
-        self._agenda.note(self._fold, self._fold.take_changed_runs())
+        self._agenda.note(self._fold.take_changed_runs())
         batch.events.append(event)
         batch.recorded.append(recorded)
 

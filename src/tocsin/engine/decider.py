@@ -166,7 +166,7 @@ class Decider:
     def take_back(self, mark: Mark, length: int) -> None:
         """Forget the changes of a decision that failed."""
         scopes = self.batch.scopes(mark.events)
-        self._agenda.note(self._fold, self._fold.undo(length))
+        self._agenda.note(self._fold.undo(length))
         self.batch.cut(mark)
         self._pending.forget_newer(self.newest)
         if scopes:
@@ -327,7 +327,7 @@ class Decider:
         batch.recorded.append(Recorded(ABOUT_THE_LOG, batch.events[-1].subject, number, now))
         batch.size += len(batch.events[-1].body) + EVENT_BYTES
         self._fold.evolve_log(event, writer=self._writer, number=number, at=now)
-        self._agenda.note(self._fold, self._fold.take_changed_runs())
+        self._agenda.note(self._fold.take_changed_runs())
         if isinstance(event, Waits):
             self._pending.note_wait(event, number)
 
@@ -338,7 +338,7 @@ class Decider:
         batch.recorded.append(recorded)
         batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
         scope = self._fold.evolve(recorded)
-        self._agenda.note(self._fold, (changed_scope(recorded.subject, recorded), *self._fold.take_changed_runs()))
+        self._agenda.note((changed_scope(recorded.subject, recorded), *self._fold.take_changed_runs()))
         self._pending.arrive(EVENTS, recorded, is_own=True)
         self.may_propose |= self._watcher.decided(batch.events[-1], recorded)
         if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
