@@ -16,8 +16,6 @@ from tocsin.domain import dead_letter, execution, ids, ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     CancelRequest,
-    Defined,
-    Enqueued,
     Message,
     Recorded,
     Replayed,
@@ -29,7 +27,6 @@ from tocsin.domain.events import (
 from tocsin.domain.events.message import validated
 from tocsin.domain.execution import Phase
 from tocsin.subjects import Stream
-from tocsin.testing import ManualClock
 
 Action: TypeAlias = dict[str, Any]
 """What happens: `do` names it, and the other fields say to what."""

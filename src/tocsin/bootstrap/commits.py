@@ -38,12 +38,6 @@ Other stages read events by themselves, and propose their decisions.
 """
 LED: Final = frozenset(stage.name for stage in _LED)
 
-
-def has_lease(stage: str) -> bool:
-    """Return whether the loop of commits decides for a stage."""
-    return stage in LED
-
-
 BATCH: Final = 256
 """The greatest number of messages that are decided together, as over NATS."""
 
@@ -58,11 +52,6 @@ def takers() -> Mapping[Stream, frozenset[str]]:
     }
 
 
-def unused_durables() -> frozenset[str]:
-    """Return the durables that the log of commits replaces."""
-    return frozenset(subscription.durable for stage in _LED for subscription in stage.subscriptions)
-
-
 def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
     """Return the stages that the loop decides for, and what runs beside it.
 
@@ -71,7 +60,8 @@ def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[
     led = [stage for stage in stages if stage.name in LED]
     others = [stage for stage in stages if stage.name not in LED]
     for stage in led:
-        if loops := (*stage.loops, *_beside(stage.name, view, ports)):
+        own = stage.loops if stage.name != DAG_ADVANCER.name else ()  # its timers are deadlines
+        if loops := (*own, *_beside(stage.name, view, ports)):
             others.append(BoundStage(stage.name, loops=loops))
     return led, others
 
@@ -79,14 +69,14 @@ def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[
 def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:
     """Return the loops of a stage over the fold of its process."""
     if stage == TICKER.name:
-        watch = TickerWatch(view, ports.log, ports.projections, ports.clock, heartbeat_of(ports))
+        watch = TickerWatch(view, ports.log, ports.projections, ports.clock, _heartbeat(ports))
         return watch.keep_timezones, watch.keep_heartbeat, watch.report_missed
     if stage == DEPENDENCY_KEEPER.name:
         return (PastRuns(view, ports.log, ports.stored, ports.clock).run,)
     return ()
 
 
-def heartbeat_of(ports: Ports) -> Heartbeat | None:
+def _heartbeat(ports: Ports) -> Heartbeat | None:
     """Return the sender of the ticker's signs of life; None: no monitor is set."""
     heartbeat = ports.settings.heartbeat
     if heartbeat.url is None:

@@ -68,7 +68,7 @@ from ..subjects import (
     cursor,
 )
 from . import durables_of, installed_stages, names_of
-from .commits import has_lease
+from .commits import LED
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -192,19 +192,19 @@ def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
     planner's process writes snapshots and announces all public events. A stage at the edge that follows decisions has a lease, and a
     place for each subscription.
     """
-    is_pure, is_planner = has_lease(stage.name), stage.name == PLANNER.name
-    followed = [] if is_pure else [one.durable for one in stage.subscriptions if one.stream in DECISION_STREAMS]
-    follows = [one.stream for one in stage.subscriptions if is_pure and one.stream not in DECISION_STREAMS]
+    is_led, is_planner = stage.name in LED, stage.name == PLANNER.name
+    followed = [] if is_led else [one.durable for one in stage.subscriptions if one.stream in DECISION_STREAMS]
+    follows = [one.stream for one in stage.subscriptions if is_led and one.stream not in DECISION_STREAMS]
     announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if is_planner else ()
-    led = [lease_of(stage.name)] if is_pure or access.hears_events else []
+    led = [lease_of(stage.name)] if is_led or access.hears_events else []
     led += [follower_of(stage.name)] if followed else []
     places = [cursor(Stream.LOG, durable) for durable in followed] + ([ANNOUNCED] if is_planner else [])
-    shown = [SHOWN, *([PARTS] if is_planner else [])] if is_pure else []
+    shown = [SHOWN, *([PARTS] if is_planner else [])] if is_led else []
     return {
         "appends": (*access.appends, *announced),
         "follows": tuple(dict.fromkeys((*access.follows, *follows))),
         "writes": (
-            *(one for one in access.writes if one[0] is not Bucket.SNAPSHOTS),  # the ticker's ledgers are in the fold
+            *access.writes,
             *chain.from_iterable(map(lease_access, led)),
             *((Bucket.CURSORS, place) for place in places),
             *((Bucket.SNAPSHOTS, key) for key in shown),

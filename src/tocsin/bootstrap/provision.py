@@ -12,7 +12,7 @@ from ..services.health import HealthTarget
 from ..settings import Settings
 from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
-from .commits import has_lease
+from .commits import LED
 from .installation import Installation, is_set_up
 
 KEY_TIMEOUT_S: Final = 3.0
@@ -50,9 +50,7 @@ def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]
     The log of commits has positions for the others.
     """
     subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
-    return [
-        (stage, one) for stage, one in subscribed if not has_lease(stage.name) and one.stream not in DECISION_STREAMS
-    ]
+    return [(stage, one) for stage, one in subscribed if stage.name not in LED and one.stream not in DECISION_STREAMS]
 
 
 def durables_of(settings: Settings) -> list[DurableSpec]:
@@ -89,7 +87,7 @@ def health_target(installation: Installation) -> HealthTarget:
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
-        led=[stage.name for stage in installed_stages(settings) if has_lease(stage.name)],
+        led=[stage.name for stage in installed_stages(settings) if stage.name in LED],
         log_archive=installation.commits.archive,
     )
 

@@ -63,7 +63,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commits import LED, at_the_edge, heartbeat_of, split, takers, unused_durables
+from .commits import LED, at_the_edge, split, takers
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -150,7 +150,6 @@ def compose(  # noqa: PLR0913 - the parts of a process
         event_streams=event_streams,
         screening=screening,
         version=__version__,
-        heartbeat=heartbeat_of(ports),
         sampling=sampling,
         spans=spans,
         channels=channels or {},
@@ -379,7 +378,7 @@ async def _storage(installation: Installation, history: History) -> Storage:
         history=history,
         stored=installation.stored,
         streams=NatsStoredLog(connection, names),
-        purge=NatsStreamPurge(connection, names, unused_durables()),
+        purge=NatsStreamPurge(connection, names),
         archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
         keeps_events=True,

@@ -37,7 +37,6 @@ from ..ports.commit_log import CommitLog
 from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .fold import Fold
-from .heartbeat import Heartbeat
 from .leader_election import LeaderElection
 from .states import StateStore
 from .step import Decide, Known, Scope, States, Step
@@ -325,8 +324,6 @@ class StageContext:
     """Wait for it before work on which no execution waits."""
     version: str = ""
     """The version of this program."""
-    heartbeat: Heartbeat | None = None
-    """It receives the end of each pass of the ticker; None: no monitor outside."""
     sampling: Sampling | None = None
     """What decides on the traces of new executions; None: none are made."""
     spans: SpanExporter | None = None

@@ -138,7 +138,11 @@ DEPENDENCY_KEEPER: Final = Stage(
     decides="`dependencies-settled`",
     access=Access(appends=(DependenciesSettled,), reads_archive=True),
     start=lambda _: DependencyKeeper(),
-    subscriptions=(Subscription(subjects.DEPENDENCY_KEEPER, Stream.LOG, (subjects.DEPENDENTS,), decide=DependencyKeeper.on_planned),),
+    subscriptions=(
+        Subscription(
+            subjects.DEPENDENCY_KEEPER, Stream.LOG, (subjects.DEPENDENTS,), decide=DependencyKeeper.on_planned
+        ),
+    ),
     deadlines=(
         DeadlineRule(EXECUTION, DependencyKeeper.deadlines_of, DependencyKeeper.on_deadline),
         DeadlineRule(RUNS, DependencyKeeper.changes_of, DependencyKeeper.on_change),

@@ -7,7 +7,7 @@ the durables of queues that workers do not read any more.
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Iterable
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -174,11 +174,10 @@ def _key_name(names: Names) -> str:
 class NatsStreamPurge:
     """Implement `ports.StreamPurge`."""
 
-    def __init__(self, connection: Connection, names: Names, unused: Collection[str] = ()) -> None:
-        """Use the streams that `provision` created. `unused`: durables that no process reads."""
+    def __init__(self, connection: Connection, names: Names) -> None:
+        """Use the streams that `provision` created."""
         self._connection = connection
         self._names = names
-        self._unused = unused
 
     async def decided(self, stream: Stream) -> int:
         """Return the sequence up to which every acknowledging consumer of a stream is done.
@@ -191,8 +190,7 @@ class NatsStreamPurge:
         floors = [end]
         async for consumer in self._consumers(name):
             is_idle = not consumer["num_pending"] and not consumer["num_ack_pending"]
-            is_unused = consumer["name"] in self._unused
-            if consumer["config"]["ack_policy"] != "none" and not is_idle and not is_unused:
+            if consumer["config"]["ack_policy"] != "none" and not is_idle:
                 floors.append(consumer["ack_floor"]["stream_seq"])
         return min(floors)
 
