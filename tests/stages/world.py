@@ -1,91 +1,46 @@
-"""The stages on the in-memory log, for tests in the manner of given, when, then."""
+"""The stages on the log of commits in memory, for tests in the manner of given, when, then."""
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from datetime import datetime
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
 
-from typing_extensions import override
+import msgspec
 
 from tests.domain.given import KEY
-from tocsin import subjects
+from tests.stages.process import PARTITION, SEAL, Process, WatchedInputs, WorldLog
+from tocsin import subjects, telemetry
+from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
+from tocsin.bootstrap.commits import has_lease
 from tocsin.domain import ledger
+from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Timer, Trigger, unfold
+from tocsin.domain.events import CancelRequest, Message, Recorded, Trigger, unfold
+from tocsin.domain.log_events import is_log_event
 from tocsin.domain.trace_context import Sampling
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.delivery_policy import DeliveryPolicy
-from tocsin.engine.items import Item
+from tocsin.engine.commit_writer import Chain
+from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.snapshots import Snapshots
 from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
 from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
-from tocsin.engine.waves import Waves
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES
-from tocsin.subjects import Stream
-from tocsin.testing import DurableSpec, InMemoryEventLog, InMemoryProjections, ManualClock
+from tocsin.subjects import DECISION_STREAMS, Stream
+from tocsin.testing import DurableSpec, InMemoryProjections, ManualClock
 
 M = TypeVar("M", bound=Message)
 Reads: TypeAlias = Counter[str]
 """Requests to the log, by method."""
 SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that the bridge has a queue
-
-
-class WatchedLog(InMemoryEventLog):
-    """Lets a stage store only what it says that it stores: on a server with users it would be refused the rest."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock)
-        self.undeclared: list[str] = []
-        self._acting: ContextVar[BoundStage | None] = ContextVar("acting", default=None)
-
-    @contextmanager
-    def played_by(self, stage: BoundStage | None) -> Iterator[None]:
-        """Attribute appends inside the block to a stage; None: to the test itself."""
-        before = self._acting.set(stage)
-        try:
-            yield
-        finally:
-            self._acting.reset(before)
-
-    @override
-    async def append(self, fact: Message, *, expect: int) -> int:
-        self._check(fact)
-        return await super().append(fact, expect=expect)
-
-    @override
-    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        self._check(message)
-        return await super().publish(subject, message, message_id=message_id, ttl=ttl)
-
-    @override
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        self._check(timer)
-        await super().delay(timer, until=until)
-
-    def _check(self, message: Message) -> None:
-        stage = self._acting.get()
-        if stage is not None and not isinstance(message, (*stage.access.appends, PoisonMessage)):
-            self.undeclared.append(
-                f"{stage.name} appends {type(message).__name__}, and its `access` does not name that"
-            )
-
-
-async def decide_one(subscription: BoundSubscription, recorded: Recorded[Message], store: StateStore) -> None:
-    """Have a subscription decide on a message over the states of a copy; raise what it raises."""
-    if subscription.learn is not None:
-        store.learn(subscription.learn(recorded))
-    item = Item(recorded, "again", is_repeated=True)
-    await Waves(store).run(subscription.decide, [item], on_signal=subscription.on_signal)
-    assert item.outcome is not None
-    if item.outcome.error is not None:
-        raise item.outcome.error
+INPUTS: Final = (Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
 
 
 class World:
@@ -93,27 +48,40 @@ class World:
 
     def __init__(self, sampling: Sampling | None = None) -> None:
         self.clock = ManualClock()
-        self.log = WatchedLog(self.clock)
+        self.commits = InMemoryCommitLog(self.clock)
+        self.inputs = WatchedInputs(self.clock)
         self.projections = InMemoryProjections(self.clock)
-        store = StateStore(Sources.of(self.log, self.projections, self.clock))
-        self.store = store
-        self.outcomes = DeliveryPolicy(store)
+        self.turn = asyncio.Lock()
+        """Held by the process that decides, so that no process is refused."""
+        self.view = CommitView(self.commits, PARTITION, SEAL, Snapshots(self.projections, KEY))
+        self.parts = Process(self, (), self.view)
+        self.view.fold, self.view.is_folding, self.view.proposals = self.parts.fold, True, self.parts.loop
+        self.view.begin(self.parts.chain, 0)
+        self.log = WorldLog(self.inputs, self.view)
+        self.sources = Sources.of(self.log, self.projections, self.clock)
+        self.decisions = EdgeDecisions(self.view, self.sources)
+        self._processes: dict[tuple[str, ...], Process] = {}
+        self._places: dict[str, int] = defaultdict(int)
+        self._later: dict[str, list[tuple[datetime, Recorded[Message]]]] = defaultdict(list)
+        """Events of followers that wait, and until when, by durable."""
+        self._checked = 0
         context = StageContext(
             settings=SETTINGS,
             log=self.log,
             projections=self.projections,
             clock=self.clock,
             report_key=KEY,
-            states=store,
+            states=StateStore(self.sources),
             elect=self.elect,
+            fold=lambda: self.parts.fold,
             sampling=sampling,
-            event_streams=InMemoryEventStreams(self.log, {}),
+            event_streams=InMemoryEventStreams(self.inputs, {}),
         )
-        bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions)
+        bound = (stage.run_in(context) for stage in STAGES if stage.subscriptions or stage.deadlines)
         self.stages: Final = {stage.name: stage for stage in bound if stage is not None}
 
     def __getattr__(self, name: str) -> BoundStage:
-        """Return a stage that reads durables, by its name."""
+        """Return a stage by its name."""
         stages: dict[str, BoundStage] = self.__dict__.get("stages", {})
         if name not in stages:
             raise AttributeError(name)
@@ -124,19 +92,24 @@ class World:
         del signs, ttl
         return LeaderElection(self.projections, ClockGuard(self.log, self.clock), key=lease, holder="test")
 
+    # --- given ---------------------------------------------------------------------------------------------------------
+
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
-        with self.log.played_by(None):
-            for fact in facts:
-                scope = await self.log.load(subjects.scope_of(fact))
-                await self.log.append(fact, expect=scope[-1].sequence if scope else 0)
+        async with self.turn:
+            await self.parts.read_on()
+            events = [CommitEvent(subjects.subject_of(fact), "test", "@", msgspec.Raw(fact.encode())) for fact in facts]
+            head = self.parts.chain.head
+            draft = SEAL.write(head, writer="test", at=max(self.clock.now(), head.at), taken={}, events=events)
+            await self.commits.append(PARTITION, draft.body, expect=head.sequence)
+            await self.parts.read_on()
 
     async def define(self, definition: Mapping[str, Any]) -> int:
-        """A job; the sequence of its definition."""
+        """A job; the number of its definition."""
         job = JobDefinition.model_validate(definition)
-        state, sequence = await LedgerReader(self.log).load(job.name)
+        state, number = await LedgerReader(self.log).load(job.name)
         [fact] = ledger.define(state, job)
-        return await self.log.append(fact, expect=sequence)
+        return await self.log.append(fact, expect=number)
 
     async def trigger(self, job: str, message_id: str = "m", **fields: object) -> None:
         """Publish a trigger."""
@@ -147,22 +120,71 @@ class World:
         request = CancelRequest.model_validate(fields)
         await self.log.publish(subjects.cancel(job, execution_id), request, message_id=f"cancel-{execution_id}")
 
-    async def run(self, *stages: BoundStage) -> None:
-        """Let stages handle their backlog until it is empty."""
-        subscriptions = [subscription for stage in stages for subscription in stage.subscriptions]
-        while any([await self.handle(subscription) for subscription in subscriptions]):
-            pass
+    # --- when ----------------------------------------------------------------------------------------------------------
 
-    async def handle(self, subscription: BoundSubscription, *, store: StateStore | None = None) -> int:
-        """Have one durable's messages handled once; how many there were. `store`: the states of another copy."""
-        deliveries = await self.durable(subscription).take(256, wait=0)
-        with self.log.played_by(
-            next((stage for stage in self.stages.values() if subscription in stage.subscriptions), None)
-        ):
-            outcomes = self.outcomes if store is None else DeliveryPolicy(store)
-            await outcomes.apply(subscription, deliveries)
-        assert not self.log.undeclared  # raised here, because a stage's own error would only hand its message back
-        return len(deliveries)
+    async def run(self, *stages: BoundStage) -> None:
+        """Let stages decide until nothing is left to decide."""
+        deciding = [stage for stage in stages if has_lease(stage.name)]
+        edges = [stage for stage in stages if not has_lease(stage.name)]
+        is_busy = True
+        while is_busy:
+            is_busy = bool(deciding) and await self._process_of(deciding).run()
+            await self.parts.run()
+            for stage in edges:
+                for subscription in stage.subscriptions:
+                    is_busy |= await self.handle(subscription)
+        await self._check()
+
+    def _process_of(self, stages: Sequence[BoundStage]) -> Process:
+        names = tuple(stage.name for stage in stages)
+        if names not in self._processes:
+            self._processes[names] = Process(self, stages)
+        return self._processes[names]
+
+    async def handle(self, subscription: BoundSubscription) -> bool:
+        """Let a stage at the edge handle what has come by a subscription; return whether anything had."""
+        stage = next(stage for stage in self.stages.values() if subscription in stage.subscriptions)
+        with self.inputs.played_by(stage), telemetry.bound(stage=stage.name):
+            if subscription.stream in DECISION_STREAMS:
+                return await self._follow(subscription)
+            deliveries = await self.durable(subscription).take(256, wait=0)
+            await self.decisions.apply(subscription, deliveries)
+            return bool(deliveries)
+
+    async def _follow(self, subscription: BoundSubscription) -> bool:
+        now, later = self.clock.now(), self._later[subscription.durable]
+        due = [recorded for until, recorded in later if until <= now]
+        later[:] = [(until, recorded) for until, recorded in later if until > now]
+        after, upto = self._places[subscription.durable], self.view.number
+        events = [
+            event async for event in self.view.past(subjects.any_of(subscription.filters), after=after, upto=upto)
+        ]
+        self._places[subscription.durable] = upto
+        for recorded in [*due, *(event.read() for event in events)]:
+            delay = await self.decisions.attempt(subscription, recorded)
+            if delay is not None:
+                later.append((now + timedelta(seconds=delay), recorded))
+        return bool(due or events)
+
+    def durable(self, subscription: BoundSubscription) -> Any:  # noqa: ANN401 - the in-memory durable
+        """Return the durable of a subscription at the edge."""
+        return self.inputs.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
+
+    async def redeliver(self, *stages: BoundStage) -> None:
+        """Have stages handle everything that they ever read once more, after a restart.
+
+        Publishers send their inputs again after the duplicate window. A follower has lost its place.
+        """
+        self._processes.clear()
+        for subscription in (subscription for stage in stages for subscription in stage.subscriptions):
+            if subscription.stream in DECISION_STREAMS:
+                self._places.pop(subscription.durable, None)
+                continue
+            stream = self.inputs.stream(subscription.stream)
+            stream._known_ids.clear()
+            for entry in stream.matching(subscription.filters, 0):
+                stream.store(entry.subject, entry.body, message_id=entry.message_id, headers=entry.headers)
+        await self.run(*stages)
 
     async def show_locks(self) -> None:
         """Have the lock keeper show what has changed, as it does once more when it ends."""
@@ -172,38 +194,7 @@ class World:
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
 
-    def durable(self, subscription: BoundSubscription) -> Any:  # noqa: ANN401 - the in-memory durable
-        """The durable of a subscription."""
-        return self.log.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
-
-    async def redeliver(self, *stages: BoundStage, is_fresh: bool = False) -> None:
-        """Have stages handle everything that they ever read once more, as if no acknowledgement had arrived.
-
-        `is_fresh`: with nothing cached, as after a restart.
-        """
-        for stage in stages:
-            for subscription in stage.subscriptions:
-                for filter_ in subscription.filters:
-                    for recorded in await self.log.read(filter_):
-                        await self.deliver(subscription, recorded, log=self.log if is_fresh else None)
-
-    def copy(self, log: InMemoryEventLog | None = None) -> StateStore:
-        """Return the states of another copy of the stages, which has nothing cached."""
-        return StateStore(Sources.of(log or self.log, self.projections, self.clock))
-
-    async def deliver(
-        self,
-        subscription: BoundSubscription,
-        recorded: Recorded[Message],
-        *,
-        log: InMemoryEventLog | None = None,
-        store: StateStore | None = None,
-    ) -> None:
-        """Have a subscription handle a message, as a delivery outside its durable does; raise what it raises.
-
-        With `log`, it decides on states that it reads there; with `store`, on those of that copy.
-        """
-        await decide_one(subscription, recorded, store or (self.store if log is None else self.copy(log)))
+    # --- then ----------------------------------------------------------------------------------------------------------
 
     async def stored(self, kind: type[M]) -> list[M]:
         """Every message of a kind, oldest first."""
@@ -211,27 +202,40 @@ class World:
 
     async def recorded(self, kind: type[M]) -> list[Recorded[Any]]:
         """The same, as stored; an admission that is also a task counts as both."""
-        ledger = [
-            r
-            for kind in ("ledger.>", "trigger.>", "cancel.>", "enqueue.>")
-            for r in await self.log.read(kind, limit=10_000)
-        ]
-        everything = [*sorted(ledger, key=lambda recorded: recorded.sequence), *await self._log()]
+        everything = [*self._inputs(), *await self._decided()]
         return [recorded for recorded in unfold(everything) if isinstance(recorded.message, kind)]
 
-    async def _log(self) -> Iterable[Recorded[Message]]:
-        kinds = ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>", "report.>", "timer.>")
-        found = [recorded for kind in kinds for recorded in await self.log.read(kind, limit=10_000)]
-        return sorted(found, key=lambda recorded: recorded.sequence)
+    def _inputs(self) -> Iterator[Recorded[Message]]:
+        for stream in INPUTS:
+            for entry in self.inputs.stream(stream).entries_after(0):
+                with suppress(subjects.DecodeError):
+                    yield entry.recorded()
+
+    async def _decided(self) -> list[Recorded[Message]]:
+        past = self.view.past(lambda subject: not is_log_event(subject), after=0, upto=self.view.number)
+        return [event.read() async for event in past]
 
     async def size(self) -> int:
-        """Return the number of messages in the log's streams."""
-        return len(list(await self._log())) + len(await self.log.read("ledger.>", limit=10_000))
+        """Return the number of decisions."""
+        return len(await self._decided())
 
     @property
     def pending(self) -> int:
-        """Return the number of unacknowledged messages."""
-        return sum(durable.outstanding for durable in self.log._durables.values())
+        """Return the number of messages that wait to be decided on."""
+        unsettled = sum(durable.outstanding for durable in self.inputs._durables.values())
+        return len([*self.parts.fold.waiting]) + sum(map(len, self._later.values())) + unsettled
+
+    async def _check(self) -> None:
+        """Fail if a stage stored what it does not declare."""
+        chain = Chain(SEAL, self.parts.chain.heads.before(self._checked))
+        after, self._checked = self._checked, self.view.number
+        while (stored := await self.commits.next(PARTITION, after=chain.head.sequence)) is not None:
+            if (commit := chain.take(stored)) is None:
+                continue
+            for number, event in enumerate(commit.events, commit.first):
+                if number > after and event.by in self.stages and not is_log_event(event.subject):
+                    self.inputs.check(self.stages[event.by], subjects.decode(event.subject, bytes(event.body)))
+        assert not self.inputs.undeclared
 
 
-__all__ = ["Stream", "World", "decide_one"]
+__all__ = ["Stream", "World"]

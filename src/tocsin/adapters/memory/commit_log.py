@@ -1,16 +1,20 @@
 """A log of commits in memory, and the requests of its writers for a turn."""
 
 import asyncio
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from operator import attrgetter
+from typing import Final
 
 from ...ports import Clock, MessageTooLarge
 from ...ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 
 MAX_MESSAGE_BYTES = 1_048_576
 _ROOM_FOR_HEADERS = 1_024
+_sequence: Final = attrgetter("sequence")
 
 
 class InMemoryCommitLog:
@@ -42,12 +46,15 @@ class InMemoryCommitLog:
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         """Return the first message after a sequence."""
-        return next((stored for stored in self._stored[partition] if stored.sequence > after), None)
+        stored = self._stored[partition]
+        place = bisect_right(stored, after, key=_sequence)
+        return stored[place] if place < len(stored) else None
 
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
         """Yield all messages after a sequence until closed."""
         while True:
-            bodies = [stored for stored in self._stored[partition] if stored.sequence > after]
+            stored = self._stored[partition]
+            bodies = stored[bisect_right(stored, after, key=_sequence) :]
             after = bodies[-1].sequence if bodies else max(after, self._last)
             yield Bodies(bodies, caught_up=True, upto=after)
             async with self._changed:
