@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
 
+from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
+
 from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
@@ -13,7 +15,6 @@ from tocsin.domain import ids
 from tocsin.domain.events import Dispatched, Message, Report, Started, validated
 from tocsin.domain.recovery import Policy
 from tocsin.engine.stage import BoundStage
-from tocsin.stages.recoverer.stage import RECOVERER, Recoverer
 from tocsin.subjects import Stream
 from tocsin.testing import settle
 

@@ -11,9 +11,7 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import EventTrigger, JobDefinition
 from tocsin.domain.events import EventOrigin, EventReference, Planned, Queued, Skipped, Trigger
-from tocsin.ports import Loaded, LogUnavailable, NotAllowed
-from tocsin.stages.event_listener.waiting_room import UNSEEN, WaitingRoom, WaitingRule
-from tocsin.subjects import DecodeError
+from tocsin.stages.event_listener.waiting_room import WaitingRoom, WaitingRule
 
 SOURCE = ("nats", "orders.>", "key")
 JOB = {"name": "busy", "function": "f", "overlap_policy": "enqueue", "max_waiting": 6}
@@ -39,6 +37,10 @@ async def request(world: World, *names: str) -> list[str]:
         trigger = Trigger(idempotency_key=name, event_trigger=origin)
         await world.log.publish(subjects.trigger("busy"), trigger, message_id=name)
     return [ids.event_execution_id("busy", SOURCE, name) for name in names]
+
+
+def room_of(world: World) -> WaitingRoom:
+    return WaitingRoom(world.sources, world.clock, lambda: world.parts.fold)
 
 
 async def look(world: World, room: WaitingRoom, of: WaitingRule) -> int:
@@ -89,7 +91,7 @@ def test_events_of_divided_jobs_are_requested_at_once() -> None:
 
 async def test_room_is_what_the_waiting_list_leaves(world: World) -> None:
     await world.define(JOB)
-    room = WaitingRoom(world.store.sources, world.clock)
+    room = room_of(world)
     assert await room.room("busy", rule()) == 3
     room.requested("busy", rule(), await request(world, "a", "b"))
     assert await room.room("busy", rule()) == 1  # without a look
@@ -105,7 +107,7 @@ async def test_room_is_what_the_waiting_list_leaves(world: World) -> None:
 @pytest.mark.parametrize("last", ["planner", "lock_keeper"])
 async def test_undecided_request_leaves_no_room(world: World, last: str) -> None:
     await world.define(JOB)
-    room = WaitingRoom(world.store.sources, world.clock)
+    room = room_of(world)
     await request(world, "holder")
     await world.run(world.planner, world.lock_keeper)
     room.requested("busy", rule(), await request(world, "a"))
@@ -117,7 +119,7 @@ async def test_undecided_request_leaves_no_room(world: World, last: str) -> None
 
 
 async def test_request_without_an_execution_is_given_up(world: World) -> None:
-    room = WaitingRoom(world.store.sources, world.clock)
+    room = room_of(world)
     room.requested("busy", rule(), ["never-decided"])
     assert await look(world, room, rule()) == 0
     world.clock.advance(60)
@@ -128,7 +130,7 @@ async def test_executions_before_their_lock_take_room(world: World) -> None:
     dependent = {"depends_on": [UPSTREAM]}
     await world.define({"name": "up", "function": "f"})
     await world.define({**JOB, **dependent})
-    room = WaitingRoom(world.store.sources, world.clock)
+    room = room_of(world)
     room.requested("busy", rule(**dependent), await request(world, "a", "b", "c"))
     await world.run(world.planner)
     assert len(await world.stored(Planned)) == 3
@@ -137,7 +139,7 @@ async def test_executions_before_their_lock_take_room(world: World) -> None:
 
 async def test_look_counts_for_a_while(world: World) -> None:
     await world.define(JOB)
-    room = WaitingRoom(world.store.sources, world.clock)
+    room = room_of(world)
     assert await room.room("busy", rule()) == 3
     await request(world, *"abcd")  # another copy of the stage did that
     await world.run(world.planner, world.lock_keeper)
@@ -157,19 +159,8 @@ async def test_events_find_room_beyond_the_limit(world: World) -> None:
     assert len(await world.stored(Queued)) == 3
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [(NotAllowed("LOG"), UNSEEN), (DecodeError("of a later version"), 3), (LogUnavailable("no leader"), 0)],
-)
-async def test_list_that_cannot_be_read(
-    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception, expected: int
-) -> None:
-    """Rights of an earlier version and unreadable events stop no message; an outage does."""
-
-    async def fail(*_: str, after: Mapping[str, int] | None = None) -> Loaded:  # noqa: ARG001
-        raise error
-
-    room = WaitingRoom(world.store.sources, world.clock)
-    room.requested("busy", rule(), ["a"])
-    monkeypatch.setattr(world.log, "load_each", fail)
-    assert await look(world, room, rule()) == expected
+async def test_unreadable_list_stops_no_event(world: World) -> None:
+    room = room_of(world)
+    await world.define(JOB)
+    await world.decide("lock.busy.transcended", b"{}")
+    assert await look(world, room, rule()) == 3

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias, TypeVar
@@ -96,9 +96,16 @@ class World:
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
+        await self._store((subjects.subject_of(fact), fact.encode()) for fact in facts)
+
+    async def decide(self, subject: str, body: bytes) -> None:
+        """Have an event in the log that another version of a stage decided."""
+        await self._store([(subject, body)])
+
+    async def _store(self, facts: Iterable[tuple[str, bytes]]) -> None:
         async with self.turn:
             await self.parts.read_on()
-            events = [CommitEvent(subjects.subject_of(fact), "test", "@", msgspec.Raw(fact.encode())) for fact in facts]
+            events = [CommitEvent(subject, "test", "@", msgspec.Raw(body)) for subject, body in facts]
             head = self.parts.chain.head
             draft = SEAL.write(head, writer="test", at=max(self.clock.now(), head.at), taken={}, events=events)
             await self.commits.append(PARTITION, draft.body, expect=head.sequence)
@@ -132,7 +139,7 @@ class World:
             await self.parts.run()
             for stage in edges:
                 for subscription in stage.subscriptions:
-                    is_busy |= await self.handle(subscription)
+                    is_busy |= await self._handle(stage, subscription)
         await self._check()
 
     def _process_of(self, stages: Sequence[BoundStage]) -> Process:
@@ -141,9 +148,8 @@ class World:
             self._processes[names] = Process(self, stages)
         return self._processes[names]
 
-    async def handle(self, subscription: BoundSubscription) -> bool:
+    async def _handle(self, stage: BoundStage, subscription: BoundSubscription) -> bool:
         """Let a stage at the edge handle what has come by a subscription; return whether anything had."""
-        stage = next(stage for stage in self.stages.values() if subscription in stage.subscriptions)
         with self.inputs.played_by(stage), telemetry.bound(stage=stage.name):
             if subscription.stream in DECISION_STREAMS:
                 return await self._follow(subscription)
