@@ -48,7 +48,9 @@ async def tick(work: Work, seconds: float) -> None:
 
 
 async def state_of(work: Work, job: str) -> Ledger:
-    return ledger.fold(r for r in await work.installation.events() if subjects.scope_of(r.message) == subjects.ledger(job))
+    return ledger.fold(
+        r for r in await work.installation.events() if subjects.scope_of(r.message) == subjects.ledger(job)
+    )
 
 
 async def edit(work: Work, job: str, **fields: Any) -> None:  # noqa: ANN401 - fields of a definition

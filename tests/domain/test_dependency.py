@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.domain.given import NOON, plan
 from tocsin import subjects
-from tocsin.domain import dependency, formats
+from tocsin.domain import formats
 from tocsin.domain.definition import MAX_DEPENDENCIES, STORED, DefinitionError, JobDefinition, JobDependency
 from tocsin.domain.dependency import Runs, Upstream, Window, window
 from tocsin.domain.events import (
@@ -199,14 +199,3 @@ def test_end_that_a_dependency_wants(on: str, kind: type | None, state: str) -> 
     wanted = JobDependency.model_validate({"job": "load", "on": on})
     assert Upstream(wanted, Window(NOON - HOUR, NOON), runs).state == state
     assert Upstream(wanted, Window(NOON, NOON + HOUR), runs).state == "missing"
-
-
-def test_oldest_of_many_runs_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dependency, "MOST_RUNS", 2_000)
-    runs = Runs()
-    for number in range(5_000):
-        runs.learn(opened(f"r{number}", number, number + 1))
-    assert 2_000 <= len(runs) <= 3_000
-    last = runs.last(Window(NOON, NOON + 10_000 * HOUR))
-    assert last is not None
-    assert last.execution_id == "r4999"

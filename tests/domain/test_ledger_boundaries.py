@@ -207,24 +207,6 @@ def test_only_regimes_of_undecided_time_are_kept() -> None:
     assert set(log.state.definitions) == {1}
 
 
-def test_what_time_does_not_need_is_dropped() -> None:
-    log = defined()
-    log.define(job("30 * * * *"), at("09:40:00"))
-    lean = ledger.without_definitions(log.state)
-    assert [known.definition for known in lean.definitions.values()] == [None, None]
-    assert ledger.decide_instants(lean, at("10:00:00")) == ledger.decide_instants(log.state, at("10:00:00"))
-    assert ledger.without_definitions(lean) is lean
-
-
-def test_one_definition_more_is_dropped_too() -> None:
-    log = defined()
-    lean = ledger.without_definitions(log.state)
-    log.define(job("30 * * * *"), at("09:40:00"))
-    state = ledger.evolve(lean, log.facts[-1])
-    assert [known.definition is None for known in state.definitions.values()] == [True, False]
-    assert all(known.definition is None for known in ledger.without_definitions(state).definitions.values())
-
-
 def test_a_fact_of_another_kind_changes_nothing() -> None:
     state = defined().state
     assert ledger.fold(recorded([admitted()]), state) is state

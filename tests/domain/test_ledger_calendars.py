@@ -12,8 +12,7 @@ from tocsin.domain.definition import Blackout, Calendar, DefinitionError, JobDef
 from tocsin.domain.definition_changes import schedule_effects
 from tocsin.domain.events import Due, Message, Passed, Recorded
 from tocsin.domain.formats import read_job
-from tocsin.domain.ledger import Ledger, Ledgers, Lookahead
-from tocsin.domain.ledger.snapshot import PartBuilder, restore
+from tocsin.domain.ledger import Ledger, Lookahead
 from tocsin.services.audit.ledger_time import LedgerTime
 
 START = datetime(2026, 12, 20, tzinfo=UTC)
@@ -171,19 +170,6 @@ def test_contradictory_rules_are_refused(
 
 def test_job_without_calendars_stores_nothing_more() -> None:
     assert set(job("@daily").model_dump(exclude_defaults=True)) == {"name", "schedule", "function"}
-
-
-def test_snapshot_keeps_calendars() -> None:
-    story = Story()
-    story.define(
-        job("0 9 * * *", exclude=[CHRISTMAS], blackout=[Blackout(start="2026-12-20T00:00", end="2026-12-21T00:00")]),
-        START,
-    )
-    ledgers, restored, part = Ledgers(), Ledgers(), PartBuilder()
-    ledgers.put("a", story.state, 1)
-    part.add(ledgers, "a")
-    restore(part.encode(), restored, upto=1)
-    assert restored["a"] == ledgers["a"]
 
 
 CALENDARS = st.lists(

@@ -6,6 +6,7 @@ import pytest
 
 from tocsin.domain.ledger import Lookahead
 from tocsin.domain.schedule import DstPolicy, Schedule, parse, timezone_database
+from tocsin.domain.schedule.instants import CalendarRule
 
 SHIFT = DstPolicy(gap="shift", fold="both")
 SCHEDULES = [
@@ -63,3 +64,20 @@ def test_newer_zone_data_is_searched_again(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(newer._zones, "Europe/Berlin", newer.zone("Asia/Tokyo"))
     monkeypatch.setattr("tocsin.domain.schedule.timezones._InForce.database", newer)
     assert lookahead.next_at(schedule, after, after) == schedule.next_after(after, anchor=after) != before
+
+
+def test_jobs_with_one_schedule_share_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    searches: list[datetime] = []
+    search = CalendarRule.next_after
+
+    def counted(rule: CalendarRule, after: datetime, anchor: datetime, /) -> datetime | None:
+        searches.append(after)
+        return search(rule, after, anchor)
+
+    monkeypatch.setattr(CalendarRule, "next_after", counted)
+    lookahead, daily = Lookahead(), parse("0 7 * * *", "America/New_York")
+    midnight = datetime(2026, 2, 2, tzinfo=UTC)
+    for second in range(1_000):
+        after = midnight + timedelta(seconds=second)
+        assert lookahead.next_at(daily, after, after) == midnight + timedelta(hours=12)
+    assert len(searches) == 1

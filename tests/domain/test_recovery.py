@@ -95,14 +95,13 @@ def test_claimed_attempt_is_overdue_after_timeout_and_grace(after: timedelta, *,
     findings = found(log.examine(after))
     assert [one.step for one in findings.overdue] == ["main"] * is_overdue
     assert findings.stalled == ()
-    assert findings.next_look == (NOON + LIMIT if not is_overdue else NOON + after + LIMIT)
 
 
 def test_a_limit_beyond_the_calendar_is_no_obstacle() -> None:
     step = plan().steps[0].changed(timeout=1e15)
     log = running(plan().changed(steps=(step,), execution_timeout=1e15))
     log.store(started())
-    assert found(log.examine(LIMIT)).next_look == NOON + LIMIT + THRESHOLD
+    assert found(log.examine(LIMIT)).overdue == ()
 
 
 def test_the_limit_counts_from_the_newest_claim() -> None:
@@ -112,31 +111,15 @@ def test_the_limit_counts_from_the_newest_claim() -> None:
     log.store(started(delivery=2))
     assert found(log.examine(LIMIT)).overdue == ()
     [overdue] = found(log.examine(timedelta(minutes=1) + LIMIT)).overdue
-    assert (overdue.delivery, overdue.attempt, overdue.task) == (2, 1, 2)
+    assert (overdue.delivery, overdue.attempt) == (2, 1)
 
 
-def test_only_bridged_task_is_overdue_without_a_claim() -> None:
-    log = running()
-    assert found(log.examine(LIMIT)).overdue == ()
-    [overdue] = found(log.examine(LIMIT, outside=["default"])).overdue
-    assert (overdue.delivery, overdue.queue) == (None, "default")
-    assert found(log.examine(timedelta(days=1), outside=["default"])).stalled == ()
-
-
-def test_ready_step_is_checked_in_time() -> None:
-    """A check that finds it waiting for a worker must not be the last check before its deadline."""
-    log = running()
-    assert found(log.examine(SECOND)).next_look == NOON + SECOND + LIMIT
+def test_task_without_a_claim_is_not_overdue() -> None:
+    findings = found(running().examine(timedelta(days=1), outside=["default"]))
+    assert (findings.overdue, findings.stalled) == ((), ())
 
 
 # --- what has stalled ------------------------------------------------------------------------------------------------
-
-
-def retrying() -> Log:
-    log = running(plan(retry=TWO))
-    log.store(started())
-    log.store(*execution.fail(log.state, report("failed", error=Failure(type="E")), at=NOON))
-    return log
 
 
 def lost_before() -> Log:
@@ -151,21 +134,25 @@ def recovered(number: int, what: str = "admitted", *, attempt: int = 1) -> Recov
 
 
 @pytest.mark.parametrize(
-    ("log", "what", "sequence", "waits"),
+    ("log", "what", "sequence"),
     [
-        (Log(planned()), "planned", 1, timedelta()),
-        (Log(admitted()), "admitted", 1, timedelta()),
-        (lost_before(), "admitted", 3, timedelta()),
-        (retrying(), "retry-scheduled", 4, timedelta(seconds=30)),
+        (Log(planned()), "planned", 1),
+        (Log(admitted()), "admitted", 1),
+        (lost_before(), "admitted", 3),
     ],
-    ids=["planned", "admitted", "lost before", "retrying"],
+    ids=["planned", "admitted", "lost before"],
 )
-def test_what_nothing_followed_for_the_threshold_has_stalled(
-    log: Log, what: str, sequence: int, waits: timedelta
-) -> None:
-    assert found(log.examine(waits + THRESHOLD - SECOND)).stalled == ()
-    [stalled] = found(log.examine(waits + THRESHOLD)).stalled
-    assert (stalled.lost.what, stalled.sequence, stalled.lost.since) == (what, sequence, NOON + waits)
+def test_what_nothing_followed_for_the_threshold_has_stalled(log: Log, what: str, sequence: int) -> None:
+    assert found(log.examine(THRESHOLD - SECOND)).stalled == ()
+    [stalled] = found(log.examine(THRESHOLD)).stalled
+    assert (stalled.lost.what, stalled.sequence, stalled.lost.since) == (what, sequence, NOON)
+
+
+def test_retry_with_any_delay_has_not_stalled() -> None:
+    log = running(plan(retry=TWO))
+    log.store(started())
+    log.store(*execution.fail(log.state, report("failed", error=Failure(type="E")), at=NOON))
+    assert found(log.examine(timedelta(days=9))).stalled == ()
 
 
 def test_step_waits_from_the_moment_it_was_ready() -> None:
@@ -190,8 +177,6 @@ def test_an_execution_expires_at_its_limit(seconds: float, *, is_expired: bool) 
     findings = found(running(limited(10)).examine(timedelta(seconds=seconds)))
     assert findings.is_expired is is_expired
     assert [fact.reason for fact in recovery.expire(findings)] == ["timed_out"] * is_expired
-    if not is_expired:
-        assert findings.next_look == NOON + timedelta(seconds=10)
 
 
 def test_expired_execution_names_its_unserved_step() -> None:
@@ -374,19 +359,13 @@ class Life(Log):
                 decided = execution.fail(state, report("failed", step, attempt, delivery, error=error), at=self.now)
         self.store(*decided)
 
-    def looked_at(self, *, outside: Sequence[str]) -> datetime | None:
-        """The recoverer checks, all stalled work is lost, and the stages act; return the time of the next check."""
-        findings = self.examine(self.now - NOON, outside)
-        if findings is None:
-            return None
-        assert self.now < findings.next_look <= self.now + THRESHOLD
-        if not (findings.is_expired or findings.overdue or findings.stalled):
-            before = findings.deadline - SECOND / 1_000 if findings.deadline else self.now + timedelta(days=400)
-            later = found(self.examine(before - NOON, outside))
-            assert (later.is_expired, later.overdue, later.stalled) == (False, (), ())
+    def look(self, *, outside: Sequence[str]) -> None:
+        """The recoverer looks, all stalled work is lost, retries are due, and the stages act."""
+        if (findings := self.examine(self.now - NOON, outside)) is None:
+            return
         if expired := recovery.expire(findings):
             self.store(*expired)
-            return None
+            return
         lost = [one.lost for one in findings.stalled]
         decided = recovery.recover(findings, lost, now=self.now, policy=POLICY, job="active")
         self.store(*decided)
@@ -399,7 +378,8 @@ class Life(Log):
             answer = report("failed", overdue.step, overdue.attempt, overdue.delivery, error=overdue.error)
             self.store(*execution.fail(self.state, answer, at=self.now))
             assert execution.fail(self.state, answer, at=self.now) == []
-        return findings.next_look
+        for step in GRAPH:
+            self.happens("timer", step, 0)
 
 
 things = st.sampled_from(["admitted", "dispatched", "dispatched", "timer", "started", "completed", "failed"])
@@ -415,10 +395,8 @@ def test_every_execution_ends_even_without_workers(past: list[tuple[str, str, fl
     for what, step, after in past:
         life.happens(what, step, after)
     for _ in range(200):
-        again = life.looked_at(outside=outside)
-        if again is None:
-            break
-        life.now = again
+        life.look(outside=outside)
+        life.now += timedelta(seconds=100)
     assert life.state.is_over
     recoveries = [r.message.recovery for r in life.facts if isinstance(r.message, Recovered)]
     assert recoveries == list(range(1, len(recoveries) + 1))

@@ -15,7 +15,6 @@ from tests.domain.test_recovery import (
     found,
     limited,
     planned,
-    retrying,
     running,
 )
 from tocsin.domain import recovery
@@ -43,9 +42,8 @@ def lost_at(findings: Findings) -> list[tuple[str, datetime, str | None, int | N
     [
         (Log(planned()), ("planned", NOON, None, None)),
         (Log(admitted()), ("admitted", NOON, "main", None)),
-        (retrying(), ("retry-scheduled", NOON + 30 * SECOND, "main", 1)),
     ],
-    ids=["planned", "admitted", "retrying"],
+    ids=["planned", "admitted"],
 )
 def test_a_loss_names_step_and_attempt(log: Log, lost: tuple[str, datetime, str | None, int | None]) -> None:
     assert lost_at(found(log.examine(HOUR))) == [lost]
@@ -56,14 +54,6 @@ def test_what_was_lost_before_keeps_its_attempt() -> None:
     log.now += HOUR
     recovered(log, 1, Lost(what="dispatched", since=NOON, step="main", attempt=1))
     assert lost_at(found(log.examine(2 * HOUR))) == [("admitted", NOON + HOUR, "main", 1)]
-
-
-@pytest.mark.parametrize(("recovered_after", "since"), [(10, 30), (60, 60)])
-def test_a_retry_waits_from_the_later_instant(recovered_after: int, since: int) -> None:
-    log = retrying()
-    log.now += recovered_after * SECOND
-    recovered(log, 1)
-    assert lost_at(found(log.examine(HOUR))) == [("retry-scheduled", NOON + since * SECOND, "main", 1)]
 
 
 def test_a_dispatched_step_waits_for_a_worker() -> None:
@@ -83,8 +73,8 @@ def test_a_fact_before_the_request_is_no_request() -> None:
     log = Log(Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON))
     log.now += HOUR
     log.store(admitted())
-    findings = found(log.examine(2 * HOUR))
-    assert ([stall.lost.since for stall in findings.stalled], findings.sequence) == ([NOON + HOUR], 2)
+    [stalled] = found(log.examine(2 * HOUR)).stalled
+    assert (stalled.lost.since, stalled.sequence) == (NOON + HOUR, 2)
 
 
 def test_without_a_request_nothing_is_known() -> None:
@@ -140,7 +130,7 @@ def test_ends_without_an_answer_are_final() -> None:
 
 def test_an_overdue_attempt_says_who_is_silent() -> None:
     outside, one, several = (
-        Overdue("main", 1, delivery, 2, "default", 45.0, claims, is_outside=is_outside).error
+        Overdue("main", 1, delivery, 45.0, claims, is_outside=is_outside).error
         for delivery, claims, is_outside in ((1, 1, True), (1, 1, False), (7, 7, False))
     )
     assert {error.type for error in (outside, one, several)} == {"timed_out"}
@@ -149,50 +139,11 @@ def test_an_overdue_attempt_says_who_is_silent() -> None:
     assert "7" in several.message
 
 
-def test_an_overdue_attempt_names_its_task() -> None:
+def test_an_overdue_attempt_names_its_claim() -> None:
     log = running(plan(retry=TWO))
     log.store(started())
     [overdue] = found(log.examine(LIMIT)).overdue
-    assert overdue == Overdue("main", 1, 1, 2, "default", 30.0, 1)
-
-
-# --- when to look again ----------------------------------------------------------------------------------------------
-
-
-def test_the_next_look_is_the_earliest_of_all() -> None:
-    steps = [step.changed(timeout=100.0 * n) for n, step in enumerate(plan({"a": (), "b": ()}).steps, 1)]
-    log = running(plan().changed(steps=tuple(steps), execution_timeout=1_000.0))
-    log.store(started("a"), started("b"))
-    looks = []
-    after = timedelta()
-    for _ in range(3):
-        after = found(log.examine(after)).next_look - NOON
-        looks.append(after.total_seconds())
-    assert looks == [160, 260, 420]
-
-
-def test_waiting_task_has_no_deadline() -> None:
-    findings = found(running().examine(HOUR))
-    assert (findings.deadline, findings.interval) == (None, LIMIT)
-    assert findings.next_look == NOON + HOUR + LIMIT
-
-
-def test_claimed_attempt_sets_the_deadline() -> None:
-    log = running()
-    log.store(started())
-    assert found(log.examine(SECOND)).deadline == NOON + LIMIT
-
-
-def test_time_limit_of_waiting_execution_is_the_deadline() -> None:
-    log = running(plan().changed(execution_timeout=1_000.0))
-    assert found(log.examine(SECOND)).deadline == NOON + 1_000 * SECOND
-
-
-@pytest.mark.parametrize("after", [THRESHOLD, HOUR])
-def test_due_loss_is_examined_until_it_is_proven(after: timedelta) -> None:
-    findings = found(Log(planned()).examine(after))
-    assert len(findings.stalled) == 1
-    assert findings.deadline == NOON + after + LIMIT
+    assert overdue == Overdue("main", 1, 1, 30.0, 1)
 
 
 def test_a_step_that_waits_has_not_stalled() -> None:

@@ -71,6 +71,5 @@ def test_what_is_not_registered_is_not_shown() -> None:
     log = Log()
     assert Registration.of(log.state) is None
     log.define(job(), at("09:30:00"))
-    assert Registration.of(ledger.without_definitions(log.state)) is None
     log.store(ledger.delete(log.state, "nightly"), at("09:40:00"))
     assert Registration.of(log.state) is None

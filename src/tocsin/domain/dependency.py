@@ -105,10 +105,6 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._order: list[tuple[datetime, int, str]] = []
 
-    def __len__(self) -> int:
-        """Return the number of known runs."""
-        return len(self._runs)
-
     def learn(self, recorded: Recorded[Message]) -> Run | None:
         """Apply an event that opens or ends an execution.
 

@@ -126,8 +126,8 @@ def examine(
     state = execution.fold(facts)
     if state.is_over or not facts:
         return None
-    times = _Times(facts)
-    expires = expiry_of(state.request.plan, None if times.admitted is None else times.admitted.time)
+    plan, times = state.request.plan, _Times(facts)
+    expires = expiry_of(plan, None if times.admitted is None else times.admitted.time)
     return Findings(
         state=state,
         is_expired=expires is not None and expires <= now,

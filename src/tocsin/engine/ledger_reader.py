@@ -30,7 +30,6 @@ FACTS: Final = tuple(
     subjects.filter_for(f"ledger.{fact}") for fact in ("defined", "paused", "resumed", "deleted", "due", "passed")
 )
 """Filters over the events of every job's ledger."""
-_DEFINED: Final = ".defined"
 _EVERY_LEDGER: Final = subjects.ledger(subjects.ANY)
 
 
@@ -301,13 +300,3 @@ def jobs_of(foreign: Iterable[Recorded[Message]]) -> dict[str, None]:
     """
     jobs = (subjects.job_of(recorded.subject) for recorded in foreign)
     return dict.fromkeys(job for job in jobs if job not in subjects.WILDCARDS)
-
-
-def decode_timetables(subject: str, body: bytes) -> Message:
-    """Decode an event of a ledger.
-
-    Of a definition, only the fields that decide on time are read.
-    """
-    if subject.endswith(_DEFINED) and (timetable := ledger.read_timetable(body)) is not None:
-        return timetable
-    return subjects.decode(subject, body)

@@ -15,10 +15,9 @@ from ..domain import history, ledger
 from ..domain.definition import JobDefinition
 from ..domain.events import LedgerFact, Message, Passed, PassedReason, Recorded
 from ..domain.execution_record import ExecutionRecord
-from ..domain.ledger import Ledger, Ledgers, Lookahead
+from ..domain.ledger import Ledger, Lookahead
 from ..domain.schedule import Schedule, ScheduleError
-from ..engine.ledger_reader import FACTS, decode_timetables
-from ..ports import Decode
+from ..engine.ledger_reader import FACTS
 from ..services.operations.lookup import ExecutionMatch
 from ..settings.triggers import Triggers
 from ..subjects import RECORDED, Stream
@@ -92,7 +91,7 @@ class Record:
         """Start at the beginning of the log."""
         self._log = log
         self._upto = dict.fromkeys(Stream, 0)
-        self._ledgers = Ledgers()
+        self._ledgers = defaultdict[str, Ledger](Ledger)
         self._lookahead = Lookahead()
         self._next: dict[str, datetime] = {}
         self._open: set[str] = set()
@@ -104,19 +103,19 @@ class Record:
 
     def read(self) -> None:
         """Fold the new messages."""
-        for recorded in self._new(Stream.LOG, RECORDED[Stream.LOG], subjects.decode):
+        for recorded in self._new(Stream.LOG, RECORDED[Stream.LOG]):
             for id_, record in history.fold(self.executions, (recorded,)).items():
                 self.executions[id_] = record
                 self._facts[id_].append(recorded)
                 (self._open.discard if record.status in _ENDED else self._open.add)(id_)
         changed: dict[str, None] = {}
-        for recorded in self._new(Stream.LEDGER, FACTS, decode_timetables):
+        for recorded in self._new(Stream.LEDGER, FACTS):
             fact = recorded.message
             if isinstance(fact, LedgerFact):
-                state, _ = self._ledgers[fact.job]
+                state = self._ledgers[fact.job]
                 if isinstance(fact, Passed) and fact.reason not in _STORED_ONE_BY_ONE:
                     self._note(state, fact)
-                self._ledgers.put(fact.job, ledger.evolve(state, recorded), recorded.sequence)
+                self._ledgers[fact.job] = ledger.evolve(state, recorded)
                 changed[fact.job] = None
             if isinstance(fact, Passed):
                 self.passed.append(fact)
@@ -139,7 +138,7 @@ class Record:
 
     def knows(self, job: str) -> bool:
         """Whether a job was ever registered, or an execution names it."""
-        return self._ledgers.sequence(job) > 0 or any(each.job == job for each in self.executions.values())
+        return job in self._ledgers or any(each.job == job for each in self.executions.values())
 
     def next_instant(self) -> datetime | None:
         """Return when the ticker has to decide next (UTC); None: never."""
@@ -154,7 +153,7 @@ class Record:
         self._spans.append(PassedSpan(fact.job, fact.reason, after, fact.until, schedule, anchor))
 
     def _schedule(self, job: str) -> None:
-        state, _ = self._ledgers[job]
+        state = self._ledgers[job]
         since = state.current.since if state.current else datetime.max.replace(tzinfo=UTC)
         try:
             # After a change, earlier time may be undecided; the ticker has no instant to wait for in it.
@@ -166,8 +165,8 @@ class Record:
         else:
             self._next[job] = at
 
-    def _new(self, stream: Stream, filters: tuple[str, ...], decode: Decode) -> Iterator[Recorded[Message]]:
+    def _new(self, stream: Stream, filters: tuple[str, ...]) -> Iterator[Recorded[Message]]:
         for entry in self._log.stream(stream).entries_after(self._upto[stream]):
             self._upto[stream] = entry.sequence
             if not entry.is_foreign and any(subjects.matches(name, entry.subject) for name in filters):
-                yield entry.recorded(decode)
+                yield entry.recorded(subjects.decode)

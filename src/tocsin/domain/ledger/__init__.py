@@ -30,7 +30,6 @@ from .instants import (
     schedule_type,
     undecided_occurrences,
 )
-from .memory import Ledgers
 from .state import (
     KnownDefinition,
     Ledger,
@@ -40,9 +39,8 @@ from .state import (
     fold,
     initial,
     missing_fact,
-    without_definitions,
 )
-from .timetables import Lookahead, Timetable, read_timetable
+from .timetables import Lookahead, Timetable
 
 __all__ = [
     "MAX_FIRED_PER_MINUTE",
@@ -51,7 +49,6 @@ __all__ = [
     "JobNotFound",
     "KnownDefinition",
     "Ledger",
-    "Ledgers",
     "Lookahead",
     "Regime",
     "Timetable",
@@ -70,12 +67,10 @@ __all__ = [
     "next_fire_time",
     "next_instant",
     "pause",
-    "read_timetable",
     "refuse_past",
     "resume",
     "schedule_of",
     "schedule_type",
     "undecided_occurrences",
     "was_dropped",
-    "without_definitions",
 ]

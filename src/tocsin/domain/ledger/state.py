@@ -21,7 +21,7 @@ from ..events import (
     Recorded,
     Resumed,
 )
-from .timetables import Timetable, TimetableDefined
+from .timetables import Timetable
 
 
 class Regime(msgspec.Struct, frozen=True):
@@ -127,7 +127,7 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     """
     fact = recorded.message
     match fact:
-        case Defined() | TimetableDefined():
+        case Defined():
             known = _known(fact, recorded.time)
             definitions = {**state.definitions, recorded.sequence: known}
             return _govern(state, recorded, fact, recorded.sequence, definitions, paused=fact.paused)
@@ -155,17 +155,6 @@ def fold(facts: Iterable[Recorded[Message]], state: Ledger = initial) -> Ledger:
     return reduce(evolve, facts, state)
 
 
-def without_definitions(state: Ledger) -> Ledger:
-    """Return the state with timetables only.
-
-    It takes a tenth of the memory, for a process that holds a hundred thousand ledgers.
-    """
-    if all(known.definition is None for known in state.definitions.values()):
-        return state
-    bare = {s: replace(known, definition=None, created_by=None) for s, known in state.definitions.items()}
-    return replace(state, definitions=bare)
-
-
 def missing_fact(state: Ledger) -> int | None:
     """Return the sequence of an event that is needed to decide on undecided time.
 
@@ -181,17 +170,15 @@ def missing_fact(state: Ledger) -> int | None:
     return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
 
 
-def _known(fact: Defined | TimetableDefined, since: datetime) -> KnownDefinition:
+def _known(fact: Defined, since: datetime) -> KnownDefinition:
     timetable = Timetable.of(fact.definition)
-    if isinstance(fact, TimetableDefined):
-        return KnownDefinition(since, timetable, None, fact.created_at, anchor=fact.anchor)
     return KnownDefinition(since, timetable, fact.definition, fact.created_at, fact.creator, fact.anchor)
 
 
 def _govern(
     state: Ledger,
     recorded: Recorded[Message],
-    fact: DefinitionFact | TimetableDefined,
+    fact: DefinitionFact,
     definition: int,
     definitions: Mapping[int, KnownDefinition],
     *,

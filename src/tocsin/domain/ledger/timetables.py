@@ -9,15 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-from pydantic import ConfigDict, JsonValue, ValidationError
-
-from ..definition import Blackout, Calendar, CatchUp, JobDefinition, OnCompletion, day_rules
-from ..definition.fields import Flag, Seconds, Timeout
-from ..events import CheckedMessage, LedgerFact, validated
-from ..events.message import Sequence
-from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, Shift, TimezoneDatabase, timezone_database
+from ..definition import CatchUp, JobDefinition, OnCompletion, day_rules
+from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, TimezoneDatabase, timezone_database
 
 SHARED: Final = 2**15
 """The number of timetables that jobs share."""
@@ -42,7 +37,7 @@ class Timetable:
     """The calendars and blackouts; None: every day is open."""
 
     @classmethod
-    def of(cls, definition: "JobDefinition | TimetableFields") -> "Timetable":
+    def of(cls, definition: JobDefinition) -> "Timetable":
         """Return the timetable of a definition; equal timetables are one object."""
         return shared(
             definition.schedule,
@@ -66,48 +61,6 @@ class Timetable:
 
 shared: Final = lru_cache(SHARED)(Timetable)
 """Returns the timetable with the given fields; equal timetables are one object."""
-
-
-class TimetableFields(CheckedMessage):
-    """The fields of a stored definition that decide on time, with the defaults of `JobDefinition`."""
-
-    model_config = ConfigDict(allow_inf_nan=False)
-    schedule: str | None = None
-    timezone: str = "UTC"
-    dst: DstPolicy | None = None
-    exclude: tuple[Calendar, ...] = ()
-    only: tuple[Calendar, ...] = ()
-    blackout: tuple[Blackout, ...] = ()
-    shift: Shift = "skip"
-    enabled: Flag = True
-    catch_up: CatchUp = "once"
-    catch_up_limit: int = 100
-    catch_up_max_age: Seconds = 86_400.0
-    starting_deadline: Timeout | None = None
-    on_completion: OnCompletion = "preserve"
-    partition: dict[str, JsonValue] | None = None
-
-
-class TimetableDefined(LedgerFact):
-    """The event `defined` without the fields that do not decide on time."""
-
-    type: Literal["defined"] = "defined"
-    previous: Sequence = 0
-    definition: TimetableFields
-    paused: bool = False
-    created_at: datetime | None = None
-    anchor: datetime | None = None
-
-
-def read_timetable(body: bytes) -> TimetableDefined | None:
-    """Return the timetable in the body of a `defined` event.
-
-    This takes a tenth of the time that the whole event takes. None: the whole event must be read.
-    """
-    try:
-        return validated(TimetableDefined, body)
-    except ValidationError:
-        return None
 
 
 SCHEDULES: Final = 2**15
