@@ -85,6 +85,19 @@ def test_every_stage_is_a_service(services: dict[str, Any]) -> None:
     assert sorted(stage.replace("-", "_") for stage in run) == sorted({*STAGE_NAMES} - {"notary", "notifier"})
 
 
+def test_fused_setup_replaces_every_stage_service(services: dict[str, Any]) -> None:
+    fused = read("fused.yaml")["services"]
+    stages = fused.pop("stages")
+    assert {name for name, service in ours(services) if service["command"][0] == "run"} == set(fused)
+    assert all(service == {"profiles": ["separate"]} for service in fused.values())
+    is_a_command(stages["command"])
+    user = stages["environment"]["TOCSIN_NATS__USER"]
+    role = permissions(load(COMPOSE / "tocsin.yaml"))[user]
+    assert stages["environment"]["TOCSIN_NATS__INBOX_PREFIX"] == role.inbox_prefix
+    assert stages["environment"]["TOCSIN_NATS__PASSWORD"] == f"${{{password_variable('TOCSIN', user)}:?}}"
+    assert "DATABASE_URL" in services[stages["extends"]["service"]]["environment"]
+
+
 # --- who is who ------------------------------------------------------------------------------------------------------
 
 
@@ -170,7 +183,7 @@ def test_prometheus_scrapes_the_stages_and_workers(services: dict[str, Any]) -> 
     [discovery] = scraped["dns_sd_configs"]
     commands = {name: service.get("command") or ["run"] for name, service in ours(services)}
     serving = {name for name, command in commands.items() if command[0] in {"run", "worker"}}
-    assert set(discovery["names"]) == serving | OPTIONAL
+    assert set(discovery["names"]) == serving | OPTIONAL | {"stages"}
     assert discovery["port"] == read("tocsin.yaml")["metrics"]["process_port"]
 
 
