@@ -113,7 +113,7 @@ def captured_stream(root: str) -> str:
     return f"{root.upper().replace('-', '_')}_EVENTS"
 
 
-LAYOUT: Final = 10
+LAYOUT: Final = 11
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A
