@@ -170,6 +170,14 @@ class Proposals(Protocol):
         """The place up to which this process read the log."""
         ...
 
+    async def catch_up(self) -> None:
+        """Wait until the fold has everything that is stored at this moment.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        ...
+
     def is_late(self, stage: str) -> bool:
         """Return whether a deadline of a stage is over for some seconds, and not decided."""
         ...

@@ -235,6 +235,14 @@ class CommitLoop:
         self._changed.set()
         return asked.stored
 
+    async def catch_up(self) -> None:
+        """Wait until the fold has everything that is stored at this moment.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        await self._writer.catch_up()
+
     def is_late(self, stage: str) -> bool:
         """Return whether a deadline of a stage is over for some seconds, and not decided."""
         at = self.agenda.earliest(stage)

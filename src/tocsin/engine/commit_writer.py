@@ -3,6 +3,7 @@
 It has a chain that recognizes genuine commits, and appends under its guard.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeAlias
 
@@ -64,11 +65,27 @@ class Chain:
         """The head after the newest genuine commit."""
         self.heads = Heads([*earlier, head])
         self._on_foreign = on_foreign
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        """Sequences that parts of the process wait for."""
 
     def advance(self, head: LogHead) -> None:
         """Go on to the head after a genuine commit."""
-        self.head = self.newest = head
+        self.newest = head
         self.heads.note(head)
+        self._move(head)
+
+    async def reached(self, sequence: int) -> None:
+        """Wait until the message with a sequence was taken."""
+        if self.head.sequence < sequence:
+            self._awaited.append((sequence, reached := asyncio.get_running_loop().create_future()))
+            await reached
+
+    def _move(self, head: LogHead) -> None:
+        self.head = head
+        for sequence, reached in self._awaited:
+            if sequence <= head.sequence and not reached.done():
+                reached.set_result(None)
+        self._awaited = [awaited for awaited in self._awaited if not awaited[1].done()]
 
     def take(self, stored: StoredBody) -> Commit | None:
         """Return the commit in the next message; None: it is foreign, or was taken before.
@@ -82,7 +99,7 @@ class Chain:
         if isinstance(content, Commit):
             self.advance(head)
             return content
-        self.head = head
+        self._move(head)
         if self._on_foreign is not None:
             self._on_foreign(stored, content.reason)
         return None
@@ -112,6 +129,15 @@ class CommitWriter:
         """
         since = self.unanswered_since
         return None if since is None else (self._reason, self._clock.monotonic() - since)
+
+    async def catch_up(self) -> None:
+        """Wait until the chain has everything that is stored at this moment.
+
+        Raises:
+            LogUnavailable: there was no answer.
+        """
+        while (stored := await self._log.next(self._partition, after=self.chain.head.sequence)) is not None:
+            await self.chain.reached(stored.sequence)
 
     async def append(self, draft: CommitDraft) -> Appended:
         """Store the commit that follows the chain's head.

@@ -117,6 +117,7 @@ class EdgeDecisions:
             newest[ref.key] = events[-1].sequence if events else 0
             return {ref: reduce(ref.kind.evolve, events, ref.kind.initial)}
         answers = await ref.kind.read(self._sources, [ref.key])
+        await self._view.proposals.catch_up()  # who wrote it may know more than this fold
         return {ref: answers[ref.key]}
 
     async def _make(self, change: Change, read: Mapping[Ref[Any], Any], newest: Mapping[str, int]) -> None:
@@ -154,8 +155,15 @@ class EdgeDecisions:
     ) -> None:
         """Decide on messages of a durable over a stream of others, and settle each.
 
-        Messages of a key keep their order.
+        Messages of a key keep their order. A decision without events has no guard, so the fold first catches up with
+        everything that led to the messages.
         """
+        try:
+            await self._view.proposals.catch_up()
+        except LogUnavailable as error:
+            _log.info("messages wait for JetStream", action="log-unavailable", error=str(error))
+            await asyncio.gather(*(_sent(delivery.nak(SOON_S)) for delivery in deliveries))
+            return
         lanes = defaultdict[object, list[Delivery]](list)
         for delivery in deliveries:
             order = subscription.ordering_key
