@@ -83,6 +83,7 @@ def left_over(around: Surroundings) -> list[str]:
     left += [f"a timer waits: {entry.subject}" for entry in server._streams[Stream.TIMERS].matching(("delay.>",), 0)]
     if around.commits is not None:
         left += untaken(around.commits, around.pure.values())
+        left += [f"not shown yet: {one}" for one in wrong_definitions(around)]
     recorded = around.history.offset_now(Stream.LOG)
     if recorded != log.last_sequence and log.matching(("execution.>", "dead-letter.>"), recorded):
         left.append(f"recorded up to {recorded} of {log.last_sequence}")

@@ -47,6 +47,13 @@ class Network:
     interruptions: list[tuple[float, float]] = field(default_factory=list)
     """From when until when (the loop's time) a process stood still; a death is a moment."""
 
+    delays: list[tuple[float, float]] = field(default_factory=list)
+    """From when until when (the loop's time) a message was slow on its way, or was awaited in vain."""
+
+    def was_slow(self, since: float, until: float) -> bool:
+        """Return whether a message was slow in a span of the loop's time."""
+        return any(start <= until and end >= since for start, end in self.delays)
+
     def was_interrupted(self, since: float, until: float) -> bool:
         """Return whether a process died or stood still in a span of the loop's time."""
         return any(start <= until and end >= since for start, end in self.interruptions)
@@ -71,7 +78,9 @@ class Network:
         """Seconds on one way between a process and the server."""
         chance = self.chance.random()
         if chance < self.faults.slow:
-            return self.chance.uniform(0.02, 1.5)
+            seconds = self.chance.uniform(0.02, 1.5)
+            self.delays.append((self.loop.time(), self.loop.time() + seconds))
+            return seconds
         return 0.0004 + 0.004 * chance + (1.5 - chance) * process.distance
 
     def following(self, process: Process) -> float:
@@ -182,6 +191,7 @@ class _Question:
 
     def _give_up(self, why: str) -> None:
         self._network.trace.note(self._network.loop.time(), self._process.name, f"{self._what} {why}")
+        self._network.delays.append((self._network.loop.time(), self._network.loop.time() + PATIENCE))
         error = LogUnavailable(f"{self._what} {why}")
         self._process.call_later(PATIENCE, lambda: self._settle(None, error))
 

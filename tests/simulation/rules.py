@@ -127,7 +127,7 @@ def _an_assigned_task_is_not_forgotten(everything: StoredEvents) -> Iterator[str
 
 
 def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
-    """The bridge claims a task, then hands it over; an attempt may end while a bridge that stopped between is away."""
+    """The bridge claims a task, then hands it over; an attempt may end while a bridge stands still, or its messages are slow."""
     tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
     tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
     taken = {(t.execution_id, t.step, t.attempt): t for t in around.handed.taken}
@@ -145,7 +145,7 @@ def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -
             if not has_timed_out:
                 continue  # an answer without an attempt, to the task of an earlier attempt, ended this attempt
             since, until = (around.server.clock.seconds(at.time) for at in (tasks[missing], end))
-            if around.network.was_interrupted(since, until):
+            if around.network.was_interrupted(since, until) or around.network.was_slow(since, until):
                 continue
         if missing not in claimed and any(
             (missing[0], missing[1], earlier) in succeeded for earlier in range(1, missing[2])
