@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import datetime
 from itertools import count
 from typing import Any
-from unittest.mock import MagicMock
 
 import msgspec
 
@@ -55,7 +54,7 @@ def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
         "recoverer": lambda: RECOVERER.bind(Recoverer(KEY, Policy())),
         "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
         "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
-        "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(MagicMock(), KEY)),  # its own timers are not used
+        "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(KEY)),
         "retrier": lambda: RETRIER.bind(Retrier(KEY)),
         "dead_letter_sink": lambda: DEAD_LETTER_SINK.bind(DeadLetterSink()),
     }

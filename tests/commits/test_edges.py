@@ -359,8 +359,7 @@ async def test_decision_says_what_it_must_read() -> None:
 async def test_room_for_events_is_what_the_fold_leaves() -> None:
     work, rule = Work(), WaitingRule(most=3, for_lock=True, before_lock=False)
     await work.define("nightly", overlap_policy="enqueue")
-    nothing: Any = None  # no other place is read
-    room = WaitingRoom(nothing, work.installation.clock, lambda: work.fold)
+    room = WaitingRoom(work.installation.clock, lambda: work.fold)
     assert await room.room("nightly", rule) == 3
     for _ in range(3):  # one of them has the lock
         await work.trigger("nightly")

@@ -166,19 +166,21 @@ class CommitNode:
             projections=projections,
             clock=clock,
         )
-        states = StateStore(Sources.of(log, projections, clock))
+        sources = Sources.of(log, projections, clock)
         channel = _channel(around, process)
-        stages = bootstrap.compose(ports, self._names, states, key=KEY, agents=channel, fetches=channel)
+        stages = bootstrap.compose(
+            ports, self._names, key=KEY, agents=channel, fetches=channel, fold=partial(getattr, view, "fold")
+        )
         if "recorder" in self._names:
             history = SimulatedHistory(around.history, around.network, process)
             recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
             stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
         pure, others = split(stages, view, ports, KEY)
         around.pure.update({stage.name: stage for stage in pure})
-        policy = EdgeDecisions(view, states.sources)
+        policy = EdgeDecisions(view, sources)
         leading = self._member.leading(projections, around.settings.leader)
         folds = any(stage.subscriptions for stage in others)
-        others = at_the_edge(others, policy, states.sources, leading, self._member.name)
+        others = at_the_edge(others, policy, sources, leading, self._member.name)
         async with self._member.running(pure, leading, view, folds=folds):
             tasks = [
                 self._start(stage, partial(self._read, one, policy)) for stage in others for one in stage.subscriptions
@@ -227,7 +229,7 @@ class Node:
         channel = _channel(around, process)
         if not around.is_dependent:
             names = [name for name in names if name != DEPENDENCY_KEEPER.name]
-        stages = bootstrap.compose(ports, names, states, key=KEY, agents=channel, fetches=channel)
+        stages = bootstrap.compose(ports, names, key=KEY, agents=channel, fetches=channel)
         history = SimulatedHistory(around.history, around.network, process)
         if "recorder" in names:
             recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)

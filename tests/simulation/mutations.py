@@ -15,6 +15,8 @@ from itertools import count, islice
 from types import CodeType, FunctionType
 from typing import Any, Final, cast
 
+from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
+
 from tocsin.archive import segment_selection
 from tocsin.archive.archive import Archive
 from tocsin.archive.segment_selection import Cursors, PurgeFilters
@@ -35,7 +37,7 @@ from tocsin.engine.waves import Waves
 from tocsin.ports import event_log, write_entry
 from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, lock_keeper, registrar, ticker
+from tocsin.stages import lease_keeper, lock_keeper, ticker
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
 from tocsin.stages.agent_keeper.proposals import Proposal, Proposals
 from tocsin.stages.agent_keeper.stage import AgentKeeper
@@ -59,8 +61,6 @@ from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder.stage import Recorder
-from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
-from tocsin.stages.retrier import Retrier
 from tocsin.subjects import paths
 from tocsin.worker.agent import AgentAnnouncer
 from tocsin.worker.outcome import StopReason
@@ -223,25 +223,19 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return announce_decision(state.decided, states, now)",
         "return announce_decision(None, states, now)",
     ),
-    bug(
-        "do not announce executions that are over",
-        lock_keeper.LockKeeper.on_end,
-        "_announce_successors(end, job_lock, states, now)",
-        "None, ()",
-    ),
     # --- locks -------------------------------------------------------------------------------------------------------
-    bug("expire a lock without proof", locks.is_over, "if state.is_over:", "if True:"),
     bug(
-        "take an execution without events for archived",
-        locks.is_over,
-        "state.status is Status.UNKNOWN and fence <= states(ARCHIVED(Stream.LOG))",
-        "state.status is Status.UNKNOWN",
+        "expire a lock without proof",
+        locks.is_held,
+        "not states(execution_state(job, job_lock.holder)).is_over",
+        "False",
     ),
     bug(
         "release the lock when a step ends",
-        locks.is_over,
-        "if state.is_over:",
-        'if state.is_over or any(s.phase == "completed" for s in state.steps.values()):',
+        locks.is_held,
+        "not states(execution_state(job, job_lock.holder)).is_over",
+        "not (state := states(execution_state(job, job_lock.holder))).is_over"
+        ' and not any(s.phase == "completed" for s in state.steps.values())',
     ),
     bug(
         "let in the newest instead of the earliest",
@@ -259,41 +253,16 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "True",
     ),
     bug(
-        "queue, and look no more whether the holder is over",
-        lock_keeper.LockKeeper._overlap,
-        "return again(entry,",
-        "return done(entry,",
-    ),
-    bug(
-        # The next look admits it anyway, but the projection of its lock would end too early.
-        "believe a replica that who has the lock was never planned",
-        locks.hand_on,
-        "rests_on if request else (*rests_on, ref)",
-        "rests_on",
-    ),
-    bug(
         "hand the lock on for no end by cancellation",
         lock_keeper.LockKeeper.on_end,
         "not _may_hold(end)",
         "not _may_hold(end) or isinstance(end, Cancelled)",
     ),
     bug(
-        "believe a replica that no execution waits for a lock",
-        lock_keeper.LockKeeper.on_end,
-        "states.up_to(ref, recorded.sequence)",
-        "states(ref)",
-    ),
-    bug(
         "take each answer for that of the leader",
         Folds._load,
         "self._upto[scope] = facts.upto",
         "self._upto[scope] = 2**60",
-    ),
-    bug(
-        "believe a replica that the holder of a lock is not over",
-        lock_keeper.LockKeeper._request,
-        "return done(rests_on=(ref, *rests_on))",
-        "return DONE",
     ),
     bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
     bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
@@ -319,7 +288,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "announce nothing again of whom the lock let in",
         lock_keeper._finish_admission,
-        "if is_end or states.has_changed(ref)",
+        "if states.has_changed(ref)",
         "if False",
     ),
     bug(
@@ -399,12 +368,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug("take an answer for whatever step is in flight", MqBridge._candidates, "answer.step in {None, step}", "True"),
     bug("take an answer to what was never handed over", MqBridge._candidates, "self._is_outside(state, step)", "True"),
-    bug(
-        "believe a replica that no step waits for an answer",
-        MqBridge.on_completion,
-        "job=job, rests_on=(ref,))",
-        "job=job)",
-    ),
     bug("believe an answer without a token", MqBridge._report, "answer.token is not None", "False"),
     bug("take each answer for a success", MqBridge._report, "outcome=answer.outcome", "outcome='completed'"),
     bug(
@@ -495,26 +458,20 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if True:",
     ),
     bug(
-        "end an attempt whose report is not read",
-        lease_keeper.LeaseKeeper._on_lease,
-        "if self._has_report(lease, state, events, states):",
-        "if False:",
-    ),
-    bug(
         "accept a claim without a time limit",
-        lease_keeper.LeaseKeeper._on_lease,
+        lease_keeper.LeaseKeeper.on_timer,
         "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
         "False",
     ),
     bug(
         "go on after the last worker that may be lost",
-        lease_keeper.LeaseKeeper._on_lease,
+        lease_keeper.LeaseKeeper.on_timer,
         "if len(deaths) >= state.request.plan.max_deaths:",
         "if False:",
     ),
     bug(
         "report that one lease of an attempt is over",
-        lease_keeper.LeaseKeeper._on_lease,
+        lease_keeper.LeaseKeeper.on_timer,
         'report.proof or "", f"{subject}.{lease.task}"',
         '"", ref.key',
     ),
@@ -533,12 +490,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- failure -----------------------------------------------------------------------------------------------------
     bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
     bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
-    bug(
-        "store the delay only with its fact",
-        Retrier.on_failure,
-        "return again(Events(ref, tuple(events)))",
-        "return done(Events(ref, tuple(events)))",
-    ),
     Mutation(
         "keep a dead letter each time",
         (
@@ -844,12 +795,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "write.value, expect=write.expect",
         "write.value",
     ),
-    bug(
-        "show a definition by what a replica says",
-        registrar._current,
-        "if tail != sequence:",
-        "if False:",
-    ),
 )
 
 
@@ -912,10 +857,7 @@ def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine = "mes
 FOCUSED: Final[Mapping[str, str]] = {
     "give the tasks of owned shards to any worker": "shards",
     "end a wait while the run of an instant is unknown": "dependencies",
-    "queue, and look no more whether the holder is over": "contention",
     "hand the lock on for no end by cancellation": "contention",
-    "believe a replica that who has the lock was never planned": "replicas",
-    "believe a replica that no execution waits for a lock": "replicas",
     "announce nothing again": "wakes",
     "replace a definition without its revision": "registrations",
     "hand over one attempt": "bridge",
@@ -931,10 +873,8 @@ FOCUSED: Final[Mapping[str, str]] = {
     "archive what a stage has not decided on": "archive",
     "take a request to replay twice": "letters",
     "take a report of a worker that lost the lease": "leases",
-    "end an attempt whose report is not read": "leases",
     "take an answer to what was never handed over": "bridge",
     "take an answer for the attempt that is current": "bridge",
-    "believe a replica that no step waits for an answer": "bridge",
     "assign the tasks of a paused queue": OPERATORS,
     "purge what is dispatched later": OPERATORS,
     "keep the executions of purged tasks": OPERATORS,
@@ -989,9 +929,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "release whatever has the timer's number": (
         "tests/domain/test_leases.py::test_a_timer_that_comes_too_late_decides_nothing[facts2-of2]"
     ),
-    "do not announce executions that are over": (
-        "tests/stages/test_late_copies.py::test_cron_30_skip_after_late_lock_is_announced_after_crash"
-    ),
     "look at no decision again before claims are sent": (
         "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
     ),
@@ -1035,9 +972,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",
     "start a trigger that was refused": (
         "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"
-    ),
-    "believe a replica that the holder of a lock is not over": (
-        "tests/stages/test_lock_keeper.py::test_execution_queued_while_the_holder_ends_is_remembered"
     ),
     "handle what was decided long ago": "tests/stages/test_archiver.py::test_any_redelivery_adds_nothing",
     "archive what is not recorded": "tests/stages/test_archiver.py::test_nothing_leaves_before_durables_and_history_saw_it",

@@ -36,17 +36,12 @@ CAUGHT = (
 
 
 MINOR = (
-    "queue, and look no more whether the holder is over",
-    "believe a replica that who has the lock was never planned",
-    "believe a replica that no execution waits for a lock",
     "replace a definition without its revision",
     "archive what a stage has not decided on",
     "take a request to replay twice",
     "take a report of a worker that lost the lease",
-    "end an attempt whose report is not read",
     "take an answer to what was never handed over",
     "take an answer for the attempt that is current",
-    "believe a replica that no step waits for an answer",
     "keep the executions of purged tasks",
     "assign what is disabled",
     "fetch beyond limits",

@@ -106,7 +106,7 @@ async def listening(
     debouncer = Debouncer(world.log, world.projections, world.clock, KEY, progress, max_keys=opened.max_keys)
     batcher = Batcher(world.log, streams, world.projections, KEY)
     metrics = TriggerMetrics(max_jobs=MAX_JOBS)
-    room = WaitingRoom(world.sources, world.clock, lambda: world.parts.fold)
+    room = WaitingRoom(world.clock, lambda: world.parts.fold)
     listener = EventListener(
         world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics=metrics, room=room
     )

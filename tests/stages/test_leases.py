@@ -1,13 +1,10 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
-import asyncio
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from functools import partial
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from typing_extensions import override
 
 from tests.domain.given import KEY, proven
 from tests.stages.test_races import Lagging
@@ -29,15 +26,10 @@ from tocsin.domain.events import (
     Released,
     Report,
     RetryScheduled,
-    RetryTimer,
     Started,
     validated,
 )
-from tocsin.engine.states import StateStore
-from tocsin.engine.step import DONE, Sources, States, Step
 from tocsin.ports import Loaded, StaleRead
-from tocsin.stages.dag_advancer.retry_timer import CAPACITY, HORIZON, RetryTimers
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock, settle
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 OTHER = "0193a5b0-0000-7000-8000-00000000000b"
@@ -392,97 +384,3 @@ async def test_late_failure_of_an_old_holder_is_ignored(world: World) -> None:
     [_, newer] = await world.recorded(Started)
     await answered(world, "failed", claim=newer.sequence, error=Failure(type="X"))
     assert len(await world.stored(RetryScheduled)) == 1
-
-
-# --- retries at their instant ----------------------------------------------------------------------------------------
-
-
-async def test_copy_that_remembers_a_retry_decides_it(world: World) -> None:
-    await enqueued(world)
-    await claimed(world, lease=30)
-    await answered(world, "failed", error=Failure(type="X"))
-    [retried] = await world.stored(RetryScheduled)
-    assert retried.delay == 5
-    punctual = _retry_timers_of(world)
-    await punctual.run_once(world.clock.now())
-    assert len(await world.stored(Dispatched)) == 1
-    await punctual.run_once(retried.next_attempt_at)
-    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
-    await passes(world, 5)  # and the log's own timer finds that done
-    assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
-
-
-async def test_distant_or_excess_retries_stay_with_the_log(world: World) -> None:
-    decided: list[object] = []
-
-    def decide(recorded: Recorded[Message], _states: States, _now: datetime) -> Step:
-        decided.append(recorded.message)
-        raise OSError("no way")
-
-    punctual = RetryTimers(world.store, decide)
-    timer: Any = LeaseTimer(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=1)
-    far = world.clock.now() + HORIZON + timedelta(seconds=1)
-    punctual.at(far, timer)
-    await punctual.run_once(far)
-    assert decided == []
-    for _ in range(CAPACITY + 1):
-        punctual.at(world.clock.now(), timer)
-    assert len(punctual._waiting) == CAPACITY
-
-
-async def test_undecidable_retry_does_not_block_others(world: World) -> None:
-    decided: list[int] = []
-
-    def decide(recorded: Recorded[Any], _states: States, _now: datetime) -> Step:
-        decided.append(recorded.message.attempt)
-        raise OSError("no way")
-
-    punctual = RetryTimers(world.store, decide)
-    for attempt in (2, 1):
-        timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
-        punctual.at(world.clock.now() + timedelta(seconds=attempt), timer)
-    await punctual.run_once(world.clock.now() + timedelta(seconds=3))
-    assert decided == [1, 2]
-
-
-async def test_retry_timers_sleep_until_the_earliest_deadline() -> None:
-    clock, decided = CountingClock(), list[tuple[int, float]]()
-    began = clock.now()
-
-    def decide(recorded: Recorded[Any], _states: States, _now: datetime) -> Step:
-        decided.append((recorded.message.attempt, (clock.now() - began).total_seconds()))
-        return DONE
-
-    log, projections = InMemoryEventLog(clock), InMemoryProjections(clock)
-    timers = RetryTimers(StateStore(Sources.of(log, projections, clock)), decide)
-    running = asyncio.create_task(timers.run())
-    await clock.run(60)
-    assert clock.sleeps == 0  # no timer, no polling
-    for attempt, seconds in ((3, 90), (2, 70), (4, 500)):
-        timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=attempt)
-        timers.at(began + timedelta(seconds=seconds), timer)
-        await settle()
-    await clock.run(60)
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    assert decided == [(2, 70), (3, 90)]
-    assert clock.sleeps == 4  # for 90, then for the earlier 70, for 90 again, and for 500
-
-
-class CountingClock(ManualClock):
-    def __init__(self) -> None:
-        super().__init__()
-        self.sleeps = 0
-
-    @override
-    async def sleep(self, seconds: float) -> None:
-        self.sleeps += 1
-        await super().sleep(seconds)
-
-
-def _retry_timers_of(world: World) -> RetryTimers:
-    [loop] = world.dag_advancer.loops
-    assert isinstance(loop, partial)
-    timers = loop.args[0]._retry_timers
-    assert isinstance(timers, RetryTimers)
-    return timers

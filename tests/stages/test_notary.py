@@ -196,7 +196,6 @@ def context(world: World, **settings: Any) -> StageContext:  # noqa: ANN401 - an
         projections=world.projections,
         clock=world.clock,
         report_key=b"key",
-        states=world.store,
         elect=world.elect,
         stored=InMemoryStoredLog(world.log),
     )

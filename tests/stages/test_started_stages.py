@@ -52,7 +52,6 @@ class Process:
             projections=world.projections,
             clock=world.clock,
             report_key=KEY,
-            states=world.store,
             elect=world.elect,
             agents=self.agents if "agents" in channels else None,
             fetches=self.fetches if "fetches" in channels else None,

@@ -40,7 +40,7 @@ async def request(world: World, *names: str) -> list[str]:
 
 
 def room_of(world: World) -> WaitingRoom:
-    return WaitingRoom(world.sources, world.clock, lambda: world.parts.fold)
+    return WaitingRoom(world.clock, lambda: world.parts.fold)
 
 
 async def look(world: World, room: WaitingRoom, of: WaitingRule) -> int:
@@ -157,10 +157,3 @@ async def test_events_find_room_beyond_the_limit(world: World) -> None:
     [skipped] = await world.stored(Skipped)
     assert (skipped.reason, skipped.trigger_id) == ("queue_full", "api.direct")
     assert len(await world.stored(Queued)) == 3
-
-
-async def test_unreadable_list_stops_no_event(world: World) -> None:
-    room = room_of(world)
-    await world.define(JOB)
-    await world.decide("lock.busy.transcended", b"{}")
-    assert await look(world, room, rule()) == 3

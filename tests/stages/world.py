@@ -29,7 +29,6 @@ from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.snapshots import Snapshots
 from tocsin.engine.stage import BoundStage, BoundSubscription, StageContext
-from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
 from tocsin.settings import Queue, Settings
 from tocsin.stages import STAGES
@@ -71,7 +70,6 @@ class World:
             projections=self.projections,
             clock=self.clock,
             report_key=KEY,
-            states=StateStore(self.sources),
             elect=self.elect,
             fold=lambda: self.parts.fold,
             sampling=sampling,

@@ -32,7 +32,6 @@ from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.edge import EdgeDecisions
 from ..engine.stage import BoundStage, Storage
-from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
@@ -140,11 +139,10 @@ async def run_stages_in_memory(
     When cancelled, finish the messages in progress, and release the leader leases. `channels` replaces the notification channels of
     the settings.
     """
-    store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
+    sources = Sources.of(installation.log, installation.projections, installation.clock)
     stages = compose(
         installation,
         names,
-        store,
         key=installation.report_key,
         storage=installation.storage(),
         agents=installation.agents,
@@ -166,9 +164,9 @@ async def run_stages_in_memory(
     )
     pure, stages = split(stages, installation.log, installation)
     leading = Leading(installation.projections, installation.log, installation.clock, installation.settings.leader)
-    policy = EdgeDecisions(installation.log, store.sources, foreign=installation.foreign)
+    policy = EdgeDecisions(installation.log, sources, foreign=installation.foreign)
     folds = any(stage.subscriptions for stage in stages)
-    stages = at_the_edge(stages, policy, store.sources, leading, process.name)
+    stages = at_the_edge(stages, policy, sources, leading, process.name)
     async with process.running(pure, installation.log, leading, folds=folds):
         await _run(installation, stages, policy, ready)
 

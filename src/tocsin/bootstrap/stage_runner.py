@@ -40,7 +40,6 @@ from ..engine.foreign_reports import ForeignReports
 from ..engine.leader_election import LeaderElection
 from ..engine.leadership_events import LeadershipEvents
 from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
-from ..engine.states import StateStore
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import (
@@ -107,7 +106,6 @@ class _Broker(NatsBroker):
 def compose(  # noqa: PLR0913 - the parts of a process
     ports: Ports,
     names: Collection[str],
-    store: StateStore,
     *,
     key: bytes,
     storage: Storage | None = None,
@@ -119,14 +117,14 @@ def compose(  # noqa: PLR0913 - the parts of a process
     sampling: Sampling | None = None,
     spans: SpanExporter | None = None,
     channels: Mapping[str, NotificationChannel] | None = None,
-    fold: Callable[[], Fold] | None = None,
+    fold: Callable[[], Fold] = Fold,
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
     Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
     no user outside. `sampling` decides on traces; None: no traces. `spans` takes the spans of executions that are over.
-    `channels`: those of the notifier, by name. `fold`: the fold of the process, if decisions are commits.
+    `channels`: those of the notifier, by name. `fold` returns the fold of the process.
     """
     time = ClockGuard(ports.log, ports.clock)
 
@@ -139,7 +137,6 @@ def compose(  # noqa: PLR0913 - the parts of a process
         projections=ports.projections,
         clock=ports.clock,
         report_key=key,
-        states=store,
         elect=elect,
         fold=fold,
         storage=storage,
@@ -169,9 +166,8 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
 
     `key`: the key of the installation.
     """
-    store = StateStore(Sources.of(ports.log, ports.projections, ports.clock))
     sampling = sampling_of(os.environ)
-    return compose(ports, LED, store, key=key, sampling=sampling)
+    return compose(ports, LED, key=key, sampling=sampling)
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
@@ -255,7 +251,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
                 followers = {"recorder": partial(_recorded, history)}
                 commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
-        store = StateStore(Sources.of(installation.log, installation.projections, installation.clock))
+        sources = Sources.of(installation.log, installation.projections, installation.clock)
         precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
@@ -267,7 +263,6 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         stages = compose(
             installation,
             names,
-            store,
             key=key,
             storage=storage,
             calm=precedence.calm,
@@ -281,9 +276,9 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             fold=partial(getattr, view, "fold"),
         )
         connection = await stack.enter_async_context(connect_client(settings, within=None))
-        policy = EdgeDecisions(view, store.sources, foreign=installation.foreign, streams=stream_names(settings.root))
+        policy = EdgeDecisions(view, sources, foreign=installation.foreign, streams=stream_names(settings.root))
         pure, edges = split(stages, view, installation)
-        stages = at_the_edge(edges, policy, store.sources, leading, process.name)
+        stages = at_the_edge(edges, policy, sources, leading, process.name)
         process.passes = await _fed(stack, connection, installation, pure)
         folds = any(stage.subscriptions for stage in edges)
         await stack.enter_async_context(process.running(pure, view, leading, folds=folds))

@@ -90,7 +90,6 @@ class DailyQuotas:
         waiting = self._waiting.setdefault(namespace, {})
         ref = ENTRY((Bucket.QUEUES, subjects.daily_use_key(namespace)))
         later_ref = None if quota.bytes_per_day is None else ENTRY((Bucket.QUEUES, subjects.later_bytes_key(namespace)))
-        states.expect(lambda: (ref,) if later_ref is None else (ref, later_ref))
         state = states(execution_state(first.job, first.execution_id))
         if first.execution_id in self._counted or state.status is not Status.UNKNOWN:
             waiting.pop(first.execution_id, None)

@@ -1,8 +1,7 @@
 """Decisions on jobs with a partition: one execution on each shard, begun once.
 
-The event `fanned-out` is stored first, under the id and the guard of the only execution that a job without a partition would
-have. It lists the shards, so a redelivery begins exactly these, although the map or the definition may have changed. An execution
-on a single shard needs no such event, because its plan has the shard.
+The event `fanned-out` is stored first, under the id of the only execution that a job without a partition would have. It lists the
+shards. An execution on a single shard needs no such event, because its plan has the shard.
 """
 
 from collections.abc import Callable
@@ -13,13 +12,11 @@ from ..domain import shard_map
 from ..domain.definition import JobDefinition
 from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded, Skipped
 from ..domain.execution import Execution, Status
-from ..domain.execution_plan import traced
 from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard
 from ..domain.trace_context import Sampling
-from ..ports import StaleRead
 from .daily_quotas import DailyQuotas
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
-from .locks import begin, identified, states_of_beginning
+from .locks import begin
 from .public_events import required_event, runs_before, triggered_event
 from .step import DONE, Events, Ref, States, Step, Then, again
 
@@ -63,18 +60,7 @@ def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
         return begin(limited, states, now, key=key, sampling=sampling)
     if not partition.has_one:
         return again(Events(ref, (fanned_out(first, version, chosen),)))
-    return _begin_on(chosen[0], first, states, now, key, sampling)
-
-
-def _begin_on(
-    shard: str, first: Planned | Admitted, states: States, now: datetime, key: bytes, sampling: Sampling | None
-) -> Step:
-    """Begin the only execution of an occurrence or trigger, on one shard."""
-    request = traced(identified(on_shard(first, shard), states), sampling)
-    if isinstance(request, Planned) and first.trigger != "cron":
-        # The newest map may be another on a redelivery: fix the shard before its lock is acquired.
-        return again(Events(execution_state(first.job, first.execution_id), (request,)))
-    return begin(request, states, now, key=key, sampling=sampling)
+    return begin(on_shard(first, chosen[0]), states, now, key=key, sampling=sampling)
 
 
 def finish_fan_out(
@@ -86,41 +72,28 @@ def finish_fan_out(
         return DONE
     fact, job = decided.message, decided.message.job
     refs = {shard: execution_state(job, execution_id) for shard, execution_id in execution_ids(fact).items()}
-    states.expect(refs.values)
     missing = [shard for shard, each in refs.items() if states(each).status is Status.UNKNOWN]
     if not missing:
         return _announce(Recorded(fact, decided.subject, decided.sequence, decided.time), states, now)
     definition = states(DEFINITION((job, fact.definition)))
     first = make(definition, fact.definition)
     requests = [on_each_shard(first, shard, definition.jitter) for shard in missing[:BEGUN_AT_ONCE]]
-    states.expect(
-        lambda: [
-            ref for request in requests for ref in states_of_beginning(job, request.execution_id, request.plan.shard)
-        ]
-    )
     steps = [begin(request, states, now, key=key, sampling=sampling) for request in requests]
     return Step(
         tuple(change for step in steps for change in step.changes),
         Then.AGAIN,
-        tuple(ref for step in steps for ref in step.rests_on),
-        tuple(signal for step in steps for signal in step.signals),
+        signals=tuple(signal for step in steps for signal in step.signals),
     )
 
 
 def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Step:
-    """Announce the executions that were admitted and are not announced yet, in one write.
-
-    Raises:
-        StaleRead: a lagging replica left out events that the guard does not cover.
-    """
+    """Announce the executions that were admitted and are not announced yet."""
     fact = fanned.message
     ref = triggered_event(fact.job)
     newest, last = states(ref), states.at(ref)
     announced = set[str]()
     if last > fanned.sequence:
         events = states(RANGE((ref.key, fanned.sequence)))
-        if not events or events[-1].sequence < last:
-            raise StaleRead.of(ref.key)
         announced = {event.message.data.job_id for event in events if isinstance(event.message, CronTriggered)}
     count = runs_before(newest, fact.definition, states)
     missing = list[PublicEvent]()
@@ -133,4 +106,4 @@ def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Ste
         required = required_event(decided.message, sequence=decided.sequence, now=now)
         if required is not None:
             missing.append(required.make(count + len(missing) + 1))
-    return again(Events(ref, tuple(missing)), low_priority=True) if missing else DONE
+    return again(Events(ref, tuple(missing))) if missing else DONE

@@ -5,9 +5,9 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .. import subjects
-from ..domain.events import Acquired, Message, Namespace, Recorded
-from . import daily_quotas, kinds, locks, upstream
-from .fold import EVENTS, LEDGER, UNKNOWN_TIME, Fold
+from ..domain.events import Namespace
+from . import daily_quotas, kinds, upstream
+from .fold import EVENTS, LEDGER, Fold
 from .step import Reading, Ref, Scope
 
 T = TypeVar("T")
@@ -79,19 +79,6 @@ def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:
     return defined.message.created_at or defined.time
 
 
-def _acquisitions(fold: Fold, key: tuple[str, str | None, int]) -> list[Recorded[Message]]:
-    """Return the acquisition of the present holder.
-
-    A decision on an earlier holder is stored whole, with its effects, so only the present holder may need a decision.
-    """
-    job, shard, after = key
-    held = fold.state(locks.LOCK, subjects.lock(job, shard))
-    if held.holder is None or held.fence <= after:
-        return []
-    acquired = Acquired(job=job, execution_id=held.holder, shard=shard, scheduled_time=UNKNOWN_TIME, ttl=0.0, oldest=0)
-    return [Recorded(acquired, subjects.acquisitions(job, shard), held.fence, UNKNOWN_TIME)]
-
-
 def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
     fold.check(subjects.shard_map())
     version = max(fold.shard_maps)
@@ -127,8 +114,6 @@ ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     ),
     _name(kinds.LOG_TIME): lambda _, __, now: now,
     _name(kinds.ENTRY): lambda _, __, ___: None,
-    _name(locks.ARCHIVED): lambda _, __, ___: 0,
     _name(daily_quotas.QUOTAS): lambda _, __, ___: _no_quotas(),
-    "acquisitions": lambda fold, key, _: _acquisitions(fold, key),
 }
 """Answers to readings by their names, as some readings belong to stages."""

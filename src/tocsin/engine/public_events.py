@@ -1,12 +1,8 @@
 """Public events, and the first event of an execution, each written exactly once (ojs-cron §9).
 
 `required_event` is the only place that decides which public event a decision requires. A stage stores its decision first
-and then calls `announce` in its next step. After a crash between the two, the redelivery finds the decision and calls it again.
-
-The append of a public event is guarded by the sequence of the last event on its subject. If that sequence is older than the
-decision, no public event was written since the decision, and the guard proves it when the event is stored. Otherwise the
-events after the decision are read. So neither a redelivery nor a second copy of a stage announces twice, and in most cases
-nothing is read.
+and then calls `announce` in its next step, which looks for the event among those that came after the decision. So the same request
+again announces nothing twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,10 +41,9 @@ from ..domain.events import (
 from ..domain.execution import Status, admit_and_dispatch
 from ..domain.ids import answer_id
 from ..domain.trace_context import root_of
-from ..ports import StaleRead
 from ..subjects import public_event
-from .kinds import COUNTED_SINCE, PUBLIC_EVENT, RANGE, TAIL, execution_state
-from .step import DONE, Events, Numbered, Ref, States, Step, again, done, refuse
+from .kinds import COUNTED_SINCE, PUBLIC_EVENT, RANGE, execution_state
+from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
@@ -68,8 +63,6 @@ class RequiredEvent(msgspec.Struct, frozen=True):
     """Returns whether a message is this event."""
     definition: int = 0
     """The sequence of the definition of the run that is counted; 0: the event counts none."""
-    counts: str | None = None
-    """The execution that is counted."""
 
 
 def required_event(
@@ -116,7 +109,7 @@ def _triggered(decision: Admitted, sequence: int, now: datetime) -> RequiredEven
         return isinstance(message, CronTriggered) and message.data.job_id == decision.execution_id
 
     subject = public_event("triggered", decision.job)
-    return RequiredEvent(subject, sequence, make, matches, decision.plan.definition, decision.execution_id)
+    return RequiredEvent(subject, sequence, make, matches, decision.plan.definition)
 
 
 def _skipped(decision: Skipped, sequence: int, now: datetime) -> RequiredEvent:
@@ -183,9 +176,6 @@ def announce(
     """Write the public event that a stored decision requires, unless it is written already.
 
     `definition` is the definition that a `Passed` names.
-
-    Raises:
-        StaleRead: a lagging replica left out events that the guard does not cover.
     """
     required = required_event(decision.message, sequence=decision.sequence, now=now, definition=definition)
     if required is None:
@@ -199,27 +189,15 @@ def announce(
     if last > required.after:
         if newest is not None and required.matches(newest):
             return DONE
-        events = states(RANGE((required.subject, required.after & ~1_023)))  # the decisions of a wave share a read
-        if any(required.matches(recorded.message) for recorded in events):
+        if any(required.matches(recorded.message) for recorded in states(RANGE((required.subject, required.after)))):
             return DONE
-        if not events or events[-1].sequence < last:
-            raise StaleRead.of(required.subject)
-    count = runs_before(newest, required.definition, states) + 1
-    numbered = Numbered(required.counts, count, required.make) if required.counts else None
-    return done(Events(ref, (required.make(count),), numbered=numbered))
+    return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
 
 
 def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> Step:
-    """Store that instants of one job are skipped, and announce them, each once.
-
-    A long pause skips many instants. So their states are read together, and one read finds what is announced already.
-
-    Raises:
-        StaleRead: a lagging replica left out events that the guard does not cover.
-    """
+    """Store that instants of one job are skipped, and announce them, each once."""
     refs = [execution_state(skip.job, skip.execution_id) for skip in skips]
-    states.expect(lambda: refs)
-    skipped = [states.guess(ref) for ref in refs]
+    skipped = [states(ref) for ref in refs]
     if new := [
         Events(ref, (skip,))
         for ref, skip, state in zip(refs, skips, skipped, strict=True)
@@ -236,11 +214,8 @@ def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> St
     if not required:
         return DONE
     ref, after = PUBLIC_EVENT(public_event("skipped", skips[0].job)), min(event.after for event in required.values())
-    if (last := states.at(ref)) > after:
-        events = states(RANGE((ref.key, after)))
-        if not events or events[-1].sequence < last:
-            raise StaleRead.of(ref.key)
-        for recorded in events:
+    if states.at(ref) > after:
+        for recorded in states(RANGE((ref.key, after))):
             if isinstance(recorded.message, CronSkipped):
                 required.pop(_identity(recorded.message.data), None)
     return done(Events(ref, tuple(event.make(0) for event in required.values())))
@@ -333,17 +308,8 @@ def _answer(answer: CronAnswerData, after: int, states: States, now: datetime) -
     """
     subject = subjects.answer(answer.cron_name, answer.trigger_id)
     ref = PUBLIC_EVENT(subject)
-    newest = states.guess(ref)
-    if newest is not None:
-        if _is_answer_to(newest, answer):
-            return None
-        last = states.at(ref)
-        if last > after:
-            events = states(RANGE((subject, after)))
-            if any(_is_answer_to(recorded.message, answer) for recorded in events):
-                return None
-            if not events or events[-1].sequence < last:
-                raise StaleRead.of(subject)
+    if any(_is_answer_to(recorded.message, answer) for recorded in states(RANGE((subject, after)))):
+        return None
     return Events(ref, (CronAnswer(timestamp=now, data=answer),))
 
 
@@ -373,20 +339,16 @@ BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, FannedOut, PoisonMe
 
 
 def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes) -> Step:
-    """Store the first event of an execution and announce it.
+    """Store the first event of an execution and announce it; the first decision stands.
 
-    On a redelivery another definition may be in force. The first decision stands. `key` is the installation's, for the
-    task of an execution that is admitted and may start at once.
+    `key` is the installation's, for the task of an execution that is admitted and may start at once.
     """
     ref = execution_state(first.job, first.execution_id)
-    state = states.guess(ref)
-    if state.status is Status.UNKNOWN:
-        event = admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first
-        if is_announced(first):
-            return again(Events(ref, (event,)), low_priority=first.trigger == "cron")  # a job may have many triggers
-        # The state is not needed any more, unless an empty one is cached.
-        return done(Events(ref, (event,), at=0 if states.is_unread(ref) else None))
-    return announce_decision(state.decided, states, now)
+    state = states(ref)
+    if state.status is not Status.UNKNOWN:
+        return announce_decision(state.decided, states, now)
+    event = Events(ref, (admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first,))
+    return again(event) if is_announced(first) else done(event)
 
 
 def announce_decision(decided: Recorded[Message] | None, states: States, now: datetime) -> Step:
@@ -405,8 +367,7 @@ def announce_decision(decided: Recorded[Message] | None, states: States, now: da
 def skip_trigger(refused: Skipped, states: States, now: datetime) -> Step:
     """Store that a trigger is refused, then turn it into a dead letter.
 
-    In the scope of its execution, one guard decides between this and a start, which another delivery may want by the
-    definition of another moment. An execution that exists is only announced.
+    An execution that exists is only announced.
     """
     ref = execution_state(refused.job, refused.execution_id)
     state = states(ref)
@@ -417,6 +378,7 @@ def skip_trigger(refused: Skipped, states: States, now: datetime) -> Step:
 
 def refuse_request(error: TocsinError, states: States, now: datetime, *, job: str, execution_id: str) -> Step:
     """Turn a request into a dead letter, or announce its execution if it began earlier."""
-    if states(TAIL(subjects.execution(job, execution_id))):
-        return announce_decision(states(execution_state(job, execution_id)).decided, states, now)
+    ref = execution_state(job, execution_id)
+    if states.at(ref):
+        return announce_decision(states(ref).decided, states, now)
     return refuse(str(error), code=error.code, job=job)

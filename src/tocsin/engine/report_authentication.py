@@ -9,11 +9,8 @@ from hmac import compare_digest
 
 from .. import subjects
 from ..domain import ids
-from ..domain.events import ExecutionFact, Message, Recorded, Report, Started
+from ..domain.events import ExecutionFact, Message, Recorded, Report
 from ..subjects import ReportSubject
-from .fold import UNKNOWN_TIME
-from .kinds import execution_state
-from .step import Known
 
 
 def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
@@ -57,26 +54,3 @@ def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:
         return None
     proof = ids.claim_proof(key, reported.execution_id, reported.step, reported.attempt, reported.claim)
     return reported if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode()) else None
-
-
-def claim_of(recorded: Recorded[Message], key: bytes) -> tuple[Known, ...]:
-    """Return the claim that an authentic report names, which saves a read.
-
-    The report must also prove which event came before.
-    """
-    report = authentic_report(recorded, key)
-    if report is None or report.claim is None or report.claimed_after is None or report.delivery is None:
-        return ()
-    place = ids.place_proof(key, report.proof or "", report.claimed_after)
-    if not compare_digest((report.place_proof or "").encode(), place.encode()):
-        return ()
-    claim = Started(
-        job=report.job,
-        execution_id=report.execution_id,
-        step=report.step,
-        attempt=report.attempt,
-        delivery=report.delivery,
-        worker=report.worker or "",
-    )
-    event: Recorded[Message] = Recorded(claim, subjects.subject_of(claim), report.claim, UNKNOWN_TIME)
-    return (Known(execution_state(report.job, report.execution_id), event, report.claimed_after),)

@@ -27,7 +27,6 @@ from ..domain.events import (
     Report,
     Requested,
     Resolved,
-    RetryTimer,
     Trigger,
     unfold,
 )
@@ -38,14 +37,14 @@ from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
 from .daily_quotas import DailyQuotas
 from .fan_out import begin_divided
-from .kinds import DEFINITION, FACTS, IN_FORCE, TAIL, dead_letter_state
+from .kinds import DEFINITION, FACTS, IN_FORCE, dead_letter_state
 from .locks import begin
 from .public_events import refuse_request
-from .step import DONE, Events, Later, Send, States, Step, again, done
+from .step import DONE, Events, Send, States, Step, again, done
 
-SENT_AGAIN: Final = (Report, RetryTimer, CancelRequest, Completion, Resolved)
+SENT_AGAIN: Final = (Report, CancelRequest, Completion, Resolved)
 """The messages that a rerun stores besides executions."""
-INPUTS: Final = (Trigger, CancelRequest, Report, RetryTimer, Completion)
+INPUTS: Final = (Trigger, CancelRequest, Report, Completion)
 """The inputs of the stages. An event is a decision that is stored already and cannot be decided again."""
 
 
@@ -64,19 +63,13 @@ def rerun(
     quotas: DailyQuotas,
     sampling: Sampling | None,
 ) -> Step:
-    """Rerun the dead letter of a replay request, for the planner.
-
-    Raises:
-        StaleRead: a lagging replica was read.
-    """
+    """Rerun the dead letter of a replay request, for the planner."""
     if not isinstance(recorded.message, Replayed):
         return DONE
     fact = recorded.message
     ref = dead_letter_state(fact.job, fact.id)
     state = states(ref)
-    replay = next((replay for replay in state.replays if replay.sequence == recorded.sequence), None)
-    if replay is None or (state.kept is None and states(TAIL(ref.key)) != states.at(ref)):
-        raise StaleRead.of(ref.key)
+    [replay] = [replay for replay in state.replays if replay.sequence == recorded.sequence]
     if state.kept is None:
         error = NotRerunnable(f"dead letter {fact.id} was archived before its replay was handled")
         return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
@@ -91,13 +84,12 @@ def rerun(
         return limited if isinstance(limited, Step) else begin(limited, states, now, key=key, sampling=sampling)
     if state.resolved is not None:
         return DONE
-    return _send_again(recorded, state.kept.message, message, states, _message_id(fact, key))
+    return _send_again(state.kept.message, message, states, _message_id(fact, key))
 
 
 def _send_again(
-    recorded: Recorded[Message],
     kept: DeadLettered | PoisonMessage,
-    message: CancelRequest | Report | RetryTimer | Completion,
+    message: CancelRequest | Report | Completion,
     states: States,
     message_id: str,
 ) -> Step:
@@ -106,10 +98,8 @@ def _send_again(
     The stage that receives the message decides on its own state, so a second copy changes nothing.
     """
     ref = dead_letter_state(kept.job, kept.id)
-    if states.is_sent(subjects.subject_of(message) if isinstance(message, RetryTimer) else message_id):
+    if states.is_sent(message_id):
         return done(Events(ref, tuple(dead_letter.resolve(states(ref), execution_id=None, reason="handed in again"))))
-    if isinstance(message, RetryTimer):
-        return again(Later(message, recorded.time))
     if not isinstance(kept, PoisonMessage):
         return DONE
     return again(Send(_subject(kept), message, message_id))
@@ -174,11 +164,7 @@ def _unregistered_request(letter: DeadLettered, states: States) -> Requested | N
     """Return the first event of a failed execution of an unregistered job (`unregistered_request`)."""
     if letter.definition:
         return None
-    scope = subjects.execution(letter.job, letter.execution_id)
-    events = states(FACTS(scope))
-    if not events and states(TAIL(scope)):
-        raise StaleRead.of(scope)
-    return _request_of(events)
+    return _request_of(states(FACTS(subjects.execution(letter.job, letter.execution_id))))
 
 
 def resolve_replayed(states: States, job: str, id: str, execution_id: str) -> Step:  # noqa: A002 - the field is called so
@@ -188,7 +174,7 @@ def resolve_replayed(states: States, job: str, id: str, execution_id: str) -> St
         ref = dead_letter_state(job, letter)
         state = states(ref)
         if state.kept is None:
-            return done(rests_on=(ref,))
+            return DONE
         if resolved := dead_letter.resolve(state, execution_id=execution_id, reason="replayed"):
             return again(Events(ref, tuple(resolved)))
         letter = state.fact.replay_of if isinstance(state.fact, DeadLettered) else None
@@ -217,7 +203,7 @@ def _request_of(events: Sequence[Recorded[Message]]) -> Requested | None:
     return request if request is not None and not request.plan.definition else None
 
 
-def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | RetryTimer | Completion:
+def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | Completion:
     """Return the input that became this dead letter.
 
     Raises:

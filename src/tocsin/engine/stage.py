@@ -38,7 +38,6 @@ from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .fold import Fold
 from .leader_election import LeaderElection
-from .states import StateStore
 from .step import Decide, Known, Scope, States, Step
 
 if TYPE_CHECKING:
@@ -296,10 +295,7 @@ async def always_calm() -> None:
 
 @dataclass(frozen=True, slots=True)
 class StageContext:
-    """The dependencies of the stages of one process.
-
-    The stages share only the cached states.
-    """
+    """The dependencies of the stages of one process, which share only the fold."""
 
     settings: Settings
     log: EventLog
@@ -307,10 +303,9 @@ class StageContext:
     clock: Clock
     report_key: bytes
     """The installation's key, which proves that a report comes from the worker that holds the task."""
-    states: StateStore
     elect: Elect
-    fold: "Callable[[], Fold] | None" = None
-    """The fold of the process, if decisions are commits; `states` is not read then."""
+    fold: Callable[[], Fold] = Fold
+    """Returns the fold of the process; of an empty log if none is given."""
     storage: Storage | None = None
     """None: the history's database is not open."""
     stored: StoredLog | None = None

@@ -1,32 +1,24 @@
 """Decisions on unique keys, for the planner (ojs-unique-jobs).
 
-The guard of the key's scope decides which of several jobs takes the key. Its event is stored first, then the executions that it
-replaces are cancelled, and then the execution begins. After a crash between these, the redelivery of the input continues. No guard
-covers two scopes, so a job that lost its key meanwhile is ended in its own scope, whose guard lets it begin or end.
+A decision stores that a job takes the key, then ends the executions that it replaces, and then begins the execution.
 """
 
-from datetime import datetime, timedelta
-from typing import Any, Final
+from datetime import datetime
+from typing import Final
 
 from .. import subjects
 from ..domain import execution, uniqueness
-from ..domain.events import OPEN_STATES, Admitted, KeyHolder, Skipped, UniqueRule
+from ..domain.events import Admitted, KeyHolder, Skipped, UniqueRule
 from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
 from ..domain.trace_context import Sampling
 from ..domain.uniqueness import Known, UniqueKey, job_state
-from ..subjects import Stream
 from .daily_quotas import DailyQuotas
 from .kinds import dead_letter_state, execution_state
-from .locks import ARCHIVED, begin
+from .locks import begin
 from .step import Events, Ref, Scope, States, Step, again, done
 
 UNIQUE_KEY: Final = Scope("unique key", uniqueness.initial, uniqueness.evolve)
-ABANDONED_AFTER: Final = timedelta(seconds=60)
-"""The time after which a job that took its key and did not begin blocks no later job.
-
-Its input became a dead letter, or no planner has run since.
-"""
 
 
 def unique_key(job: str, key: str) -> Ref[UniqueKey]:
@@ -46,16 +38,14 @@ def begin_unique(
     sampling: Sampling | None = None,
 ) -> Step:
     """Begin an execution once it has its unique key, or skip it as a duplicate."""
-    ref, key_ref = execution_state(first.job, first.execution_id), unique_key(first.job, rule.key)
-    states.expect(lambda: (ref, key_ref))
-    if states(ref).status is not Status.UNKNOWN:
+    key_ref = unique_key(first.job, rule.key)
+    if states(execution_state(first.job, first.execution_id)).status is not Status.UNKNOWN:
         return begin(first, states, now, key=key, sampling=sampling)
     own = states(key_ref).holder(first.execution_id)
     if own is None:
         return _take(first, rule, enqueued_at, states, sampling)
     for execution_id in own.replaces:
-        is_last = execution_id == own.replaces[-1]
-        if (step := _end(first, execution_id, states(key_ref), states, is_last=is_last)) is not None:
+        if (step := _end(first, execution_id, states)) is not None:
             return step
     counted = quotas.count(_starting_at(first, own.start_at), states, now)
     return counted if isinstance(counted, Step) else begin(counted, states, now, key=key, sampling=sampling)
@@ -65,33 +55,19 @@ def _take(first: Admitted, rule: UniqueRule, enqueued_at: datetime, states: Stat
     """Take the key; or skip the execution, if another job has the key."""
     job, key_ref = first.job, unique_key(first.job, rule.key)
     known: list[Known] = []
-    rests_on: list[Ref[Any]] = [key_ref]
-    held = states(key_ref).holders
-    # Every open execution is ended then, under the guard of its scope. So a state that is no longer the newest does no harm here.
-    ends_all = rule.on_conflict == "replace" and {*OPEN_STATES} <= {*rule.states}
-    states.expect(lambda: (execution_state(job, holder.execution_id) for holder in held))
-    for holder in held:
-        state, refs = _current(job, holder.execution_id, states)
-        rests_on += refs[:-1] if ends_all and not state.is_over else refs
-        if state.status is Status.UNKNOWN:
-            if holder.taken <= states(ARCHIVED(Stream.LOG)):
-                if ends_all:
-                    rests_on.append(refs[-1])  # it is not ended: this step relies on its absence
-                continue
-            if enqueued_at - holder.enqueued_at >= ABANDONED_AFTER:
-                return again(_skipped(first, holder))
-            known.append(Known(holder, "available" if holder.start_at is None else "scheduled"))
-        elif state.status is not Status.SKIPPED:
+    for holder in states(key_ref).holders:
+        _, state = _current(job, holder.execution_id, states)
+        if state.status not in {Status.UNKNOWN, Status.SKIPPED}:
             known.append(Known(holder, job_state(state, next(iter(state.steps.values())))))
     found = uniqueness.duplicates(rule, enqueued_at, known)
     if found and rule.on_conflict in {"reject", "ignore"}:
-        return _skip(first, found[-1].holder, tuple(rests_on), sampling)
+        return _skip(first, found[-1].holder, sampling)
     wanted = KeyHolder(execution_id=first.execution_id, taken=0, enqueued_at=enqueued_at, start_at=first.plan.start_at)
     taken = uniqueness.take(job, rule, wanted, known=known, replaced=found)
-    return again(Events(key_ref, (taken,)), rests_on=tuple(rests_on[1:]))
+    return again(Events(key_ref, (taken,)))
 
 
-def _skip(first: Admitted, holder: KeyHolder, rests_on: tuple[Ref[Any], ...], sampling: Sampling | None) -> Step:
+def _skip(first: Admitted, holder: KeyHolder, sampling: Sampling | None) -> Step:
     skipped = Skipped(
         job=first.job,
         execution_id=first.execution_id,
@@ -103,53 +79,22 @@ def _skip(first: Admitted, holder: KeyHolder, rests_on: tuple[Ref[Any], ...], sa
         traceparent=first.traceparent,
     )
     ref = execution_state(first.job, first.execution_id)
-    return done(Events(ref, (traced(skipped, sampling),)), rests_on=rests_on)
+    return done(Events(ref, (traced(skipped, sampling),)))
 
 
-def _skipped(first: Admitted, holder: KeyHolder) -> Events:
-    """Skip an execution that has not begun, because another takes its key."""
-    skipped = Skipped(
-        job=first.job,
-        execution_id=holder.execution_id,
-        reason="duplicate",
-        scheduled_time=holder.enqueued_at,
-        trigger="api",
-        definition=0,
-        active_execution_id=first.execution_id,
-    )
-    return Events(execution_state(first.job, holder.execution_id), (skipped,))
-
-
-def _end(first: Admitted, execution_id: str, held: UniqueKey, states: States, *, is_last: bool) -> Step | None:
-    """End an execution that `first` replaces; None: it is over.
-
-    After the last, the next job that replaces others may take the key: `first` begins before that ends it. But if
-    `first` took the key long ago, the next would take it for archived.
-    """
-    state, refs = _current(first.job, execution_id, states)
-    own = held.holder(first.execution_id)
-    lets_pass = is_last and own is not None and own.taken > states(ARCHIVED(Stream.LOG))
-    if state.status is Status.UNKNOWN:
-        holder = held.holder(execution_id)
-        if holder is None or holder.taken <= states(ARCHIVED(Stream.LOG)):
-            return None
-        return again(_skipped(first, holder), lets_pass=lets_pass)
+def _end(first: Admitted, execution_id: str, states: States) -> Step | None:
+    """End an execution that `first` replaces; None: it is over."""
+    ref, state = _current(first.job, execution_id, states)
     events = execution.cancel(state, reason=f"replaced by {first.execution_id}", by=first.by)
-    return again(Events(refs[-1], tuple(events)), lets_pass=lets_pass) if events else None
+    return again(Events(ref, tuple(events))) if events else None
 
 
-def _current(job: str, execution_id: str, states: States) -> tuple[Execution, tuple[Ref[Any], ...]]:
-    """Return the newest execution of a job: the last replay of its dead letter.
-
-    Also return the scopes that prove it, last that of the execution. The end of an execution needs no proof.
-    """
+def _current(job: str, execution_id: str, states: States) -> tuple[Ref[Execution], Execution]:
+    """Return the newest execution of a job: the last replay of its dead letter."""
     ref = execution_state(job, execution_id)
     state = states(ref)
-    letters: tuple[Ref[Any], ...] = ()
     while state.status is Status.FAILED:
-        letter = dead_letter_state(job, execution_id)
-        letters = (*letters, letter)
-        replays = states(letter).replays
+        replays = states(dead_letter_state(job, execution_id)).replays
         if not replays:
             break
         execution_id = replays[-1].execution_id
@@ -157,7 +102,7 @@ def _current(job: str, execution_id: str, states: States) -> tuple[Execution, tu
         if states(replayed).status is Status.UNKNOWN:
             break
         ref, state = replayed, states(replayed)
-    return state, letters if state.is_over else (*letters, ref)
+    return ref, state
 
 
 def _starting_at(first: Admitted, start_at: datetime | None) -> Admitted:

@@ -6,7 +6,7 @@ lost too many workers, the lease keeper publishes a report of failure, on which 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,7 +15,6 @@ from ..domain import duration, execution, ids
 from ..domain.agent import agent_key
 from ..domain.events import (
     Death,
-    ExpiryTimer,
     Failed,
     Failure,
     LeaseTimer,
@@ -27,12 +26,10 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution
 from ..domain.recovery import TIMED_OUT
-from ..engine.kinds import EXECUTION, FACTS, LOG_TIME, MATCHING, TAIL, execution_state
-from ..engine.report_authentication import authentic_report, reports_on
+from ..engine.kinds import EXECUTION, FACTS, LOG_TIME, execution_state
 from ..engine.stage import Access, Deadline, DeadlineRule, Stage, Subscription
 from ..engine.step import DONE, Send, States, Step, decided, done, wait
-from ..ports import StaleRead
-from ..subjects import DecodeError, Stream
+from ..subjects import Stream
 
 PATIENCE: Final = timedelta(seconds=30)
 """How long a timer waits for its claim, which is stored after it: a short lease may be over before."""
@@ -60,38 +57,23 @@ class LeaseKeeper:
         return decided(ref, execution.expire(states(ref)))
 
     def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
-        """Release a lease, or expire an execution, whose timer fired."""
-        match recorded.message:
-            case ExpiryTimer() as expiry:
-                ref = execution_state(expiry.job, expiry.execution_id)
-                return decided(ref, execution.expire(states(ref)))
-            case LeaseTimer() as lease:
-                return self._on_lease(lease, recorded.time, states)
-            case _:
-                return DONE
+        """Release a lease that ran out.
 
-    def _on_lease(self, lease: LeaseTimer, time: datetime, states: States) -> Step:
-        """Release a lease.
-
-        If the attempt used up its time, or its step the workers that it may lose, report it as failed. An attempt with a stored report is not released,
-        however late its stage decides on it.
+        If the attempt used up its time, or its step the workers that it may lose, report it as failed. A leader takes all reports
+        before it takes such a timer.
         """
+        lease, time = recorded.message, recorded.time
+        if not isinstance(lease, LeaseTimer):
+            return DONE
         ref = execution_state(lease.job, lease.execution_id)
         state = states(ref)
-        if state.is_over:
-            return DONE  # an end is final, so that a cached state suffices
         released = execution.release(state, lease, reason=lease.reason)
         if not released:
             is_early = execution.may_follow(state, lease) and states(LOG_TIME(None)) - time < PATIENCE
-            return wait(_RETRY_S, rests_on=(ref,)) if is_early else done(rests_on=(ref,))
-        events = states(FACTS(ref.key))
-        if states.at(ref) != (events[-1].sequence if events else 0):
-            raise StaleRead.of(ref.key)
-        if self._has_report(lease, state, events, states):
-            return done(rests_on=(ref,))
+            return wait(_RETRY_S) if is_early else DONE
         if lease.reason == "handed_back":
             return decided(ref, released)  # no executor failed
-        claims = ((e.message, e.time) for e in events if isinstance(e.message, Started))
+        claims = ((e.message, e.time) for e in states(FACTS(ref.key)) if isinstance(e.message, Started))
         [*_, (started, claimed)] = ((message, at) for message, at in claims if message.step == lease.step)
         limit = next(step.timeout for step in state.request.plan.steps if step.name == lease.step)
         deaths = () if lease.ends_attempt else (*state.deaths.get(lease.step, ()), _death(started, lease, time))
@@ -119,34 +101,7 @@ class LeaseKeeper:
         )
         subject = subjects.subject_of(report)
         message_id = ids.report_id(report.proof or "", f"{subject}.{lease.task}")
-        return done(Send(subject, report, message_id), rests_on=(ref,))
-
-    def _has_report(
-        self, lease: LeaseTimer, state: Execution, events: Sequence[Recorded[Message]], states: States
-    ) -> bool:
-        """Return whether a report on the attempt is stored.
-
-        `execution.succeed` and `execution.fail` decide on that report.
-        """
-        current = state.steps[lease.step].claim
-        claims = execution.claims_on(events, lease.step, lease.attempt)
-        filters = reports_on(state.request, lease.step, lease.attempt, self._key, claims={*claims, current})
-        states.expect(lambda: (*map(MATCHING, filters), *map(TAIL, filters)))
-        for subject in filters:
-            try:
-                stored = states(MATCHING(subject))
-            except DecodeError:
-                continue  # the worker of a claim may store anything under its subjects
-            if states(TAIL(subject)) != (stored[-1].sequence if stored else 0):
-                raise StaleRead.of(subject)
-            reports = (authentic_report(recorded, self._key) for recorded in stored)
-            if any(
-                report.outcome == "completed" or (report.claim, report.delivery) == (current, lease.delivery)
-                for report in reports
-                if report is not None
-            ):
-                return True
-        return False
+        return done(Send(subject, report, message_id))
 
 
 def _death(claim: Started, lease: LeaseTimer, at: datetime) -> Death:
@@ -159,15 +114,15 @@ def _death(claim: Started, lease: LeaseTimer, at: datetime) -> Death:
 LEASE_KEEPER: Final = Stage(
     name="lease_keeper",
     purpose="ends leases that ran out",
-    consumes="timers of leases and of expiry",
+    consumes="timers of leases, times of expiry",
     decides="`released` (an executor fell silent, or stopped), `failed` (not started in time)",
-    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG, Stream.REPORTS)),
+    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG,)),
     start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(
         Subscription(
             "lease-keeper",
             Stream.TIMERS,
-            (subjects.filter_for("timer.lease"), subjects.filter_for("timer.expiry")),
+            (subjects.filter_for("timer.lease"),),
             decide=LeaseKeeper.on_timer,
         ),
     ),

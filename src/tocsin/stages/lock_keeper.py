@@ -5,10 +5,9 @@ the lock of an ended execution to the next in line (hip-62, Distributed Locking;
 shows the locks (`lock_projection`).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeGuard
+from typing import Final, TypeGuard
 
 from .. import subjects, telemetry
 from ..domain import execution, lock
@@ -31,36 +30,18 @@ from ..domain.events import (
 )
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
-from ..engine.kinds import FACTS, execution_state
+from ..engine.kinds import execution_state
 from ..engine.lock_projection import LockProjection, LockRenewal, Released
-from ..engine.locks import acquire, fence_of, hand_on, is_over, lock_state, states_of_beginning
+from ..engine.locks import acquire, fence_of, hand_on, is_held, lock_state
 from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
-from ..engine.stage import SHARED_READ_AHEAD, Access, Stage, Subscription
-from ..engine.step import DONE, Events, Reading, Ref, Sources, States, Step, again, done
-from ..ports import StaleRead
+from ..engine.stage import Access, Stage, Subscription
+from ..engine.step import DONE, Events, Ref, States, Step, again, done
 from ..subjects import Bucket, Stream
 
 LONG_QUEUE: Final = 2
 """A warning is logged when more executions wait for a lock (CRON-S04), and each time that twice as many do."""
-ACQUISITIONS_PER_READ: Final = 10
-"""Acquisitions that are read at a time; in most cases the first decides."""
 
 _log = telemetry.get_logger("tocsin.stages")
-
-
-async def _acquisitions(
-    sources: Sources, keys: Sequence[tuple[str, str | None, int]]
-) -> dict[tuple[str, str | None, int], Sequence[Recorded[Message]]]:
-    return {
-        (job, shard, after): await sources.log.read(
-            subjects.acquisitions(job, shard), after=after, limit=ACQUISITIONS_PER_READ
-        )
-        for job, shard, after in keys
-    }
-
-
-ACQUISITIONS: Final = Reading("acquisitions", _acquisitions)
-"""The next acquisitions of a lock after a sequence: the key is (job, shard, sequence)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,11 +91,7 @@ class LockKeeper:
         if not isinstance(message, Planned | DependenciesSettled | QuorumSettled | Recovered):
             return DONE
         ref = execution_state(message.job, message.execution_id)
-        shard = message.plan.shard if isinstance(message, Planned) else None
-        states.expect(lambda: states_of_beginning(message.job, message.execution_id, shard))
         state = states(ref)
-        if states.at(ref) < recorded.sequence:
-            raise StaleRead.of(ref.key)
         if state.status is not Status.PLANNED:
             has_waited = isinstance(message, DependenciesSettled | QuorumSettled)
             step = self._leave_lock(state, states, now) if has_waited else None
@@ -124,7 +101,7 @@ class LockKeeper:
         if (reason := execution.skip_reason(state)) is not None:
             return again(Events(ref, tuple(execution.skip(state, active=None, reason=reason))))
         if state.request.plan.overlap_policy == "allow":
-            job_lock = states.up_to(lock_state(message.job, state.request.plan.shard), recorded.sequence)
+            job_lock = states(lock_state(message.job, state.request.plan.shard))
             return again(_admission(ref, fence_of(state.request, job_lock), states, self._key))
         return self._request(state.request, states, now)
 
@@ -134,46 +111,39 @@ class LockKeeper:
         job_lock = states(ref)
         if job_lock.holder in {None, request.execution_id}:
             return self._take(request, job_lock, states)
-        is_free, rests_on = is_over(job, job_lock.holder or "", job_lock.fence, states)
-        if is_free:
-            return hand_on(job, request.plan.shard, job_lock, states, rests_on) or self._take(
-                request, job_lock, states, rests_on
-            )
+        if not is_held(job, job_lock, states):
+            return hand_on(job, request.plan.shard, job_lock, states) or self._take(request, job_lock, states)
         if step := _finish_admission(job, job_lock, states, now, self._key):
             return step
         if job_lock.has_waiter(request.execution_id):
-            if answer := answer_to_queued(request, job_lock.holder or "", states, now):
-                return done(answer, rests_on=(ref, *rests_on))
-            return done(rests_on=(ref, *rests_on))
-        return self._overlap(request, job_lock, states, rests_on)
+            answer = answer_to_queued(request, job_lock.holder, states, now)
+            return DONE if answer is None else done(answer)
+        return self._overlap(request, job_lock, states)
 
-    def _overlap(self, request: Requested, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...]) -> Step:
+    def _overlap(self, request: Requested, job_lock: Lock, states: States) -> Step:
         """Apply the overlap policy to an execution whose lock is held (ojs-cron §6)."""
         job, holder = request.job, job_lock.holder or ""
         me, active = execution_state(job, request.execution_id), execution_state(job, holder)
         match lock.overlap(job_lock, request, states(active).requested):
             case "cancel_previous":
                 cancellation = execution.cancel(states(active), reason=f"{lock.SUPERSEDED_BY}{request.execution_id}")
-                if not cancellation:  # it acquired the lock just now, and is about to be admitted
-                    raise StaleRead.of(active.key)
                 return again(Events(active, tuple(cancellation)))
             case "queue":
                 entry = Events(
                     lock_state(job, request.plan.shard),
                     tuple(lock.queue(job_lock, job, lock.waiting(request), shard=request.plan.shard)),
                 )
-                # The next decision sees whether the holder ended before this was stored: no later event would wake it.
-                return again(entry, rests_on=rests_on, signals=(Waiting(job, len(job_lock.waiting) + 1),))
+                return again(entry, signals=(Waiting(job, len(job_lock.waiting) + 1),))
             case reason:
                 skips = execution.skip(states(me), active=holder, reason=reason)
-                return again(Events(me, tuple(skips)), rests_on=rests_on)
+                return again(Events(me, tuple(skips)))
 
-    def _take(self, request: Requested, job_lock: Lock, states: States, rests_on: tuple[Ref[object], ...] = ()) -> Step:
+    def _take(self, request: Requested, job_lock: Lock, states: States) -> Step:
         """Acquire a free lock for an execution, or admit its holder."""
         job, ref = request.job, execution_state(request.job, request.execution_id)
         if job_lock.holder == request.execution_id:
             return again(_admission(ref, job_lock.fence, states, self._key))
-        return acquire(job, request.plan.shard, lock.waiting(request), lock.ttl(request), states, rests_on=rests_on)
+        return acquire(job, request.plan.shard, lock.waiting(request), lock.ttl(request), states)
 
     def _leave_lock(self, state: Execution, states: States, now: datetime) -> Step | None:
         """Hand on the lock of an execution skipped after its waits; None: nothing waits."""
@@ -181,9 +151,9 @@ class LockKeeper:
         if state.status is not Status.SKIPPED or request is None or skipped is None:
             return None
         job, shard = request.job, request.plan.shard
-        job_lock = states.up_to(lock_state(job, shard), skipped.sequence)
+        job_lock = states(lock_state(job, shard))
         if job_lock.holder == request.execution_id:
-            return hand_on(job, shard, job_lock, states, ())
+            return hand_on(job, shard, job_lock, states)
         return _finish_admission(job, job_lock, states, now, self._key)
 
     # --- ended -------------------------------------------------------------------------------------------------------
@@ -193,35 +163,19 @@ class LockKeeper:
         end = recorded.message
         if not _may_hold(end):
             return DONE
-        ref = lock_state(end.job, end.shard)
-        # An execution that queues after this end reads the end and acquires the lock itself.
-        job_lock = states.up_to(ref, recorded.sequence)
-        rests_on: tuple[Ref[Any], ...] = ()
-        if job_lock.holder is not None and job_lock.waiting.first is not None:
-            is_free = job_lock.holder == end.execution_id
-            if not is_free:
-                is_free, rests_on = is_over(end.job, job_lock.holder, job_lock.fence, states)
-            if is_free and (step := hand_on(end.job, end.shard, job_lock, states, rests_on)):
-                return step
-        if job_lock.holder is not None and job_lock.holder != end.execution_id:
-            step, last = _announce_successors(end, job_lock, states, now)
-            step = step or _finish_admission(end.job, job_lock, states, now, self._key, is_end=True)
-            if step is not None:
-                return step
-            holder = execution_state(end.job, job_lock.holder)
-            unknown = (holder,) if states(holder).status is Status.UNKNOWN else ()
-            rests_on = (*rests_on, *last, *unknown)
+        job_lock = states(lock_state(end.job, end.shard))
+        if job_lock.waiting.first is not None and not is_held(end.job, job_lock, states):
+            step = hand_on(end.job, end.shard, job_lock, states)
+        else:
+            step = _finish_admission(end.job, job_lock, states, now, self._key)
         released = () if end.shard is not None else (Released(end.job, end.execution_id),)
-        return done(rests_on=rests_on, signals=released)
+        return step or done(signals=released)
 
 
-def _finish_admission(
-    job: str, job_lock: Lock, states: States, now: datetime, key: bytes, *, is_end: bool = False
-) -> Step | None:
-    """Complete the admission of the holder of a lock if a process stopped before that.
+def _finish_admission(job: str, job_lock: Lock, states: States, now: datetime, key: bytes) -> Step | None:
+    """Admit and announce an execution that this decision gave the lock.
 
-    None: nothing is left to do. `is_end`: the input is the end of the holder before it. Then the process that admitted the holder may have stopped
-    before announcing it.
+    None: it gave the lock to no execution.
     """
     if job_lock.holder is None:
         return None
@@ -229,7 +183,7 @@ def _finish_admission(
     state = states(ref)
     if admission := _admission(ref, job_lock.fence, states, key):
         return again(admission)
-    if is_end or states.has_changed(ref):
+    if states.has_changed(ref):
         step = announce_decision(state.decided, states, now)
         return again(*step.changes) if step.changes else None
     return None
@@ -242,52 +196,6 @@ def _admission(ref: Ref[Execution], fence: int | None, states: States, key: byte
     """
     admissions = execution.admit(states(ref), fence=fence)
     return Events(ref, tuple(execution.admit_and_dispatch(event, key=key) for event in admissions))
-
-
-def _announce_successors(
-    end: Terminal, job_lock: Lock, states: States, now: datetime
-) -> tuple[Step | None, tuple[Ref[object], ...]]:
-    """Announce the executions that acquired the lock after an ended execution.
-
-    Without a step, all are announced. Return also the scopes on which the answer rests.
-
-    The process that admitted a successor may have died before announcing it, and the successor may be over too. The end of
-    a successor that was admitted takes care of the executions after it.
-    """
-    after, has_passed = end.fence, True
-    if after is None:  # cancelled before it was admitted, but it may have had the lock
-        after, has_passed = _planned_at(end, states), False
-    while acquisitions := states(ACQUISITIONS((end.job, end.shard, after))):
-        for recorded in acquisitions:
-            after, event = recorded.sequence, recorded.message
-            if not isinstance(event, Acquired):
-                return None, ()
-            if has_passed:
-                has_ended, rests_on = is_over(end.job, event.execution_id, recorded.sequence, states)
-                if not has_ended:
-                    return None, rests_on
-                state = states(execution_state(end.job, event.execution_id))
-                step = announce_decision(state.decided, states, now)
-                if step.changes:
-                    return again(*step.changes), ()
-                if isinstance(state.requested, Admitted):
-                    return None, ()
-            has_passed = has_passed or event.execution_id == end.execution_id
-    if after < job_lock.fence:
-        raise StaleRead.of(subjects.lock(end.job, end.shard))
-    return None, ()
-
-
-def _planned_at(end: Terminal, states: States) -> int:
-    """Return the sequence at which an ended execution was planned, or else its last sequence."""
-    ref = execution_state(end.job, end.execution_id)
-    request = states(ref).requested
-    if not isinstance(request, Planned):
-        return states.at(ref)
-    subject = subjects.subject_of(request)
-    if not (facts := states(FACTS(subject))):
-        raise StaleRead.of(subject)
-    return facts[-1].sequence
 
 
 def _may_hold(end: Message) -> TypeGuard[Terminal]:
@@ -332,7 +240,6 @@ LOCK_KEEPER: Final = Stage(
             Stream.LOG,
             _PLANNED,
             ordering_key=subjects.job_of,
-            takes_turns=True,
             decide=LockKeeper.on_planned,
             on_signal=LockKeeper.take_signal,
         ),
@@ -340,9 +247,6 @@ LOCK_KEEPER: Final = Stage(
             subjects.LOCK_KEEPER_ENDS,
             Stream.LOG,
             _ENDS,
-            low_priority=True,
-            takes_turns=True,
-            read_ahead=SHARED_READ_AHEAD,
             decide=LockKeeper.on_end,
             on_signal=LockKeeper.take_signal,
         ),

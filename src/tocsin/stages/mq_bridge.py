@@ -89,7 +89,7 @@ class MqBridge:
         if not isinstance(task, Dispatched):
             return DONE
         ref = execution_state(task.job, task.execution_id)
-        state = states.up_to(ref, recorded.sequence)
+        state = states(ref)
         if not _is_handed_over(state, task, recorded.sequence):
             if (held := _held_back(task, recorded.sequence, state, states)) is not None:
                 return held
@@ -101,16 +101,16 @@ class MqBridge:
                 task=recorded.sequence,
                 worker=subjects.MQ_BRIDGE,
             )
-            return done(rests_on=(ref,)) if isinstance(claim, ClaimDenied) else again(Events(ref, (claim,)))
+            return DONE if isinstance(claim, ClaimDenied) else again(Events(ref, (claim,)))
         if (failure := unsupported(task.task, self._key)) is not None:
             subject = subjects.subject_of(failure)
-            return done(Send(subject, failure, message_id=ids.report_id(failure.proof or "", subject)), rests_on=(ref,))
+            return done(Send(subject, failure, message_id=ids.report_id(failure.proof or "", subject)))
         secret = ids.keyed_digest(self._key, "mq-task", task.token, recorded.sequence)
         message_id = f"{task.execution_id}:{secret}"  # an executor must not be able to store another message under it
         # The recoverer has ended the attempt by then, unless an executor took the task meanwhile.
         ttl = task.timeout + self._grace
         handover = Send(subjects.mq_tasks(task.job, self._teams), envelope(task, recorded), message_id, ttl)
-        return done(handover, rests_on=() if states.has_changed(ref) else (ref,))
+        return done(handover)
 
     def on_completion(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Publish a report for a completion, which may arrive repeatedly or too late."""
@@ -128,22 +128,22 @@ class MqBridge:
         try:
             target = self._meant(answer, state)
             if target is None:
-                return done(rests_on=(ref,))
+                return DONE
             report = self._report(job, execution_id, answer, *target)
         except AnswerRefused as error:
-            return refuse(str(error), code=error.code, job=job, rests_on=(ref,))
+            return refuse(str(error), code=error.code, job=job)
         if report is None:
             return self._begun(recorded, answer, states, *target)
         subject = subjects.subject_of(report)
         send = Send(subject, report, message_id=ids.report_id(report.proof or "", subject))
-        return done(send, rests_on=(ref,), signals=heard(answer, state, report.step))
+        return done(send, signals=heard(answer, state, report.step))
 
     def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Tell the executors outside that an execution is over, and remove its tasks."""
         end = recorded.message
         if not isinstance(end, Cancelled | Failed):
             return DONE
-        state = states.up_to(execution_state(end.job, end.execution_id), recorded.sequence)
+        state = states(execution_state(end.job, end.execution_id))
         if state.requested is None:
             return DONE
         steps = tuple(
@@ -226,7 +226,7 @@ class MqBridge:
             return again(Events(ref, (claim,)))
         signals = heard(answer, states(ref), step)
         if answer.progress is None:
-            return done(rests_on=(ref,), signals=signals)
+            return done(signals=signals)
         progress = StepProgress(
             job=job,
             execution_id=execution_id,
@@ -238,7 +238,7 @@ class MqBridge:
         )
         message_id = ids.keyed_digest(self._key, "mq-progress", execution_id, recorded.sequence)
         subject = subjects.output_of(progress, ids.report_token(self._key, execution_id, step, attempt))
-        return done(Send(subject, progress, message_id), rests_on=(ref,), signals=signals)
+        return done(Send(subject, progress, message_id), signals=signals)
 
     def _candidates(self, answer: Answer, state: Execution) -> list[tuple[str, int]]:
         """Return the attempts in flight to which a completion may refer.
@@ -262,13 +262,12 @@ class MqBridge:
 
 def _held_back(task: Dispatched, sequence: int, state: Execution, states: States) -> Step | None:
     """Return the step if a task may not be handed over, or is purged."""
-    ref = queue_state(task.queue)
-    queue = states.fresh(ref)
+    queue = states(queue_state(task.queue))
     if queue.purge is not None and (ends := execution.purge(state, queue.purge, step=task.step, task=sequence)):
         return done(Events(execution_state(task.job, task.execution_id), tuple(ends)))
     # No executor outside owns a resource. The registry refuses such jobs, but settings may change later.
     is_held = queue.is_paused or task.resource is not None
-    return wait(PAUSED_S, rests_on=(ref,)) if is_held else None
+    return wait(PAUSED_S) if is_held else None
 
 
 def _answered_step(end: Cancelled | Failed) -> str | None:
@@ -369,7 +368,6 @@ MQ_BRIDGE: Final = Stage(
             subjects.MQ_BRIDGE_ENDS,
             Stream.LOG,
             (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed")),
-            low_priority=True,
             decide=MqBridge.on_end,
             on_signal=MqBridge.take_signal,
         ),

@@ -6,9 +6,7 @@ A trigger or replay of a job that does not exist, or with input that the job rej
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
-
-import msgspec
+from typing import Final
 
 from .. import subjects
 from ..domain import execution_plan, ids
@@ -33,14 +31,14 @@ from ..domain.events import (
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..engine.daily_quotas import Counted, DailyQuotas
-from ..engine.fan_out import begin_divided, finish_fan_out
-from ..engine.kinds import DEFINITION, IN_FORCE, IN_FORCE_NOW, TAIL, execution_state
+from ..engine.fan_out import begin_divided
+from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
 from ..engine.lock_projection import LockProjection
-from ..engine.locks import begin, states_of_beginning, taken_fence
+from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Events, Ref, Send, States, Step, Then, done, refuse
+from ..engine.step import DONE, Events, Send, States, Step, Then, done, refuse
 from ..engine.unique_keys import begin_unique
 from ..subjects import ENQUEUED, PUBLIC_TRIGGERS, REPLAYS, TRIGGERS, Bucket, Stream
 
@@ -78,8 +76,6 @@ class Planner:
         fact = recorded.message
         if not isinstance(fact, Due | Passed):
             return DONE
-        if isinstance(fact, Due):
-            states.expect(lambda: _states_of_occurrence(fact))
         definition = states(DEFINITION((fact.job, fact.definition)))
         at = recorded.time
         if isinstance(fact, Due) and not fact.dst_skip:
@@ -122,32 +118,18 @@ class Planner:
         step = self._decide_trigger(trigger, job, publisher, states, now)
         if step.changes or step.then is not Then.DONE:
             return step
-        # An earlier delivery may have begun to fan out, by a definition that is not in force any more.
-        ref = execution_state(job, execution_plan.execution_id_of(trigger, job, publisher))
-        make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
-        state = states.guess(ref)
-        if not state.is_fanned_out:
-            ignored = execution_plan.duplicate_of(state.requested, message, job)
-            return step if ignored is None else msgspec.structs.replace(step, changes=(self._record(ignored),))
-        return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
+        state = states(execution_state(job, execution_plan.execution_id_of(trigger, job, publisher)))
+        ignored = execution_plan.duplicate_of(state.requested, message, job)
+        return step if ignored is None else done(self._record(ignored))
 
     def _decide_trigger(
         self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
     ) -> Step:
         message = trigger.message
-        fence = taken_fence(job, execution_plan.execution_id_of(trigger, job, publisher), states)
         in_force = states(IN_FORCE_NOW(job))
-        if in_force is None and fence is not None:  # the job was deleted since
-            in_force = states(IN_FORCE((job, states(TAIL(subjects.ledger(job))) - 1)))
         if in_force is None:
             return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states, now)
         definition, sequence = in_force
-        if fence is not None:
-            first = execution_plan.from_trigger(
-                trigger, definition.model_copy(update={"partition": None}), sequence, publisher
-            )
-            held = first.changed(fence=fence) if isinstance(first, Admitted) else first
-            return self._begin(held, states, now)
         # The job's own input was checked with its definition, without a schedule in part.
         is_checked = definition.schedule is not None or definition.input_schema is None
         try:
@@ -207,14 +189,10 @@ class Planner:
         return skip_trigger(execution_plan.traced(refused, self._sampling), states, now)
 
 
-def _states_of_occurrence(due: Due) -> tuple[Ref[Any], ...]:
-    return states_of_beginning(due.job, ids.occurrence_id(due.job, due.scheduled_time))
-
-
 def _first_of_each_scope(steps: Sequence[Step]) -> Step:
     """Join steps that write independently.
 
-    Of several steps on one scope, the later steps wait for the next wave.
+    Of several steps on one scope, the later steps are decided again.
     """
     scopes: set[object] = set()
     joined: list[Step] = []
@@ -227,23 +205,8 @@ def _first_of_each_scope(steps: Sequence[Step]) -> Step:
     return Step(
         tuple(change for step in joined for change in step.changes),
         Then.DONE if is_last else Then.AGAIN,
-        tuple(ref for step in joined for ref in step.rests_on),
-        tuple(signal for step in joined for signal in step.signals),
+        signals=tuple(signal for step in joined for signal in step.signals),
     )
-
-
-def _unique_key_of(message: Message) -> str | None:
-    """Return the unique key for which an enqueued job competes.
-
-    A job that replaces others changes the key. Of the others, only the first does, and the rest are skipped together.
-    """
-    if (
-        not isinstance(message, Enqueued)
-        or message.unique is None
-        or message.unique.on_conflict in {"reject", "ignore"}
-    ):
-        return None
-    return subjects.unique_key(message.definition.name, message.unique.key)
 
 
 PLANNER: Final = Stage(
@@ -277,7 +240,6 @@ PLANNER: Final = Stage(
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,
-            takes_turns=True,
         ),
         Subscription(
             REPLAYS,
@@ -296,8 +258,6 @@ PLANNER: Final = Stage(
             decide=Planner.on_enqueued,
             on_signal=Planner.take_signal,
             ordering_key=None,
-            takes_turns=True,
-            contended=_unique_key_of,
         ),
         Subscription(
             PUBLIC_TRIGGERS,
@@ -306,7 +266,6 @@ PLANNER: Final = Stage(
             decide=Planner.on_trigger,
             on_signal=Planner.take_signal,
             ordering_key=None,
-            takes_turns=True,
         ),
     ),
     loops=(Planner.show_locks,),

@@ -4,14 +4,11 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects
-from ..domain import ledger
-from ..domain.events import Defined, DefinitionFact, Deleted, Message, Recorded
+from ..domain.events import Defined, DefinitionFact, Message, Recorded
 from ..domain.job_record import Registration
-from ..domain.ledger import Ledger
-from ..engine.kinds import ENTRY, LEDGER, TAIL
+from ..engine.kinds import ENTRY, LEDGER
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Put, States, Step, again, done
-from ..ports import StaleRead
 from ..subjects import Bucket, Stream
 
 
@@ -28,29 +25,13 @@ class Registrar:
         job = recorded.message.job
         entry = ENTRY((Bucket.DEFINITIONS, subjects.token(job)))
         shown = states(entry)  # read before the ledger, so that a newer definition has a newer revision
-        registration = Registration.of(_current(job, recorded, states))
+        registration = Registration.of(states(LEDGER(job))[0])
         if registration is None:
             return done(Put(entry, None))  # also if a replica shows no entry: the guard reveals that it lags
         value = registration.encode()
         if shown is None:
             return again(Put(entry, value))  # no revision reveals a key that was created and removed since it was read
         return DONE if shown[0] == value else done(Put(entry, value))
-
-
-def _current(job: str, recorded: Recorded[Message], states: States) -> Ledger:
-    """Return the current ledger of a job, with all of its definition in force.
-
-    Raises:
-        StaleRead: a lagging replica was read.
-    """
-    scope = subjects.ledger(job)
-    tail = states(TAIL(scope))
-    if tail == recorded.sequence and isinstance(recorded.message, Defined | Deleted):
-        return ledger.evolve(ledger.initial, recorded)  # it needs no event before it
-    state, sequence = states(LEDGER(job))
-    if tail != sequence:
-        raise StaleRead.of(scope)
-    return state
 
 
 _CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
@@ -63,5 +44,5 @@ REGISTRAR: Final = Stage(
     # `tocsin run` registers the jobs of `jobs_file` with the registrar's rights.
     access=Access(appends=(Defined,), reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
     start=lambda _: Registrar(),
-    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, low_priority=True, decide=Registrar.on_change),),
+    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change),),
 )

@@ -215,7 +215,6 @@ class Debouncer:
         if not isinstance(timer, DebounceTimer):
             return DONE
         ref: Ref[tuple[bytes, int] | None] = ENTRY((Bucket.TRIGGERS, subjects.debounce_key(timer.window)))
-        states.expect(lambda: (ref, LEDGER(timer.job)))
         entry = states(ref)
         window = None if entry is None else Window.model_validate_json(entry[0])
         if window is None or window.request is None:

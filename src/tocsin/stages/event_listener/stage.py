@@ -380,7 +380,7 @@ def _start(context: StageContext) -> EventListener | None:
         context.clock,
         context.report_key,
         metrics=TriggerMetrics(max_jobs=context.settings.metrics.max_jobs),
-        room=WaitingRoom(context.states.sources, context.clock, context.fold),
+        room=WaitingRoom(context.clock, context.fold),
     )
 
 

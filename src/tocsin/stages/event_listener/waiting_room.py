@@ -3,7 +3,7 @@
 A job that lets executions wait has a limit for them, and skips an execution beyond it. Events fill one half of it and then wait in
 their stream, so that none is skipped and other triggers of the job find the other half free.
 
-The waiting list of a lock is read from the log. It shows a request only after the planner and the lock keeper decided on it, which they do in
+The waiting list of a lock is in the fold. It shows a request only after the planner and the lock keeper decided on it, which they do in
 order. So after a number of requests no more are stored until the last has been decided. Executions that wait for other jobs or for
 agents are in no list: the process remembers those that it requested, and looks whether they still wait.
 
@@ -13,7 +13,7 @@ are requested at once.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, TypeVar
@@ -27,10 +27,8 @@ from ...engine.broken_keys import BrokenKey
 from ...engine.fold import Fold
 from ...engine.kinds import execution_state
 from ...engine.locks import lock_state
-from ...engine.states import StateStore, View
-from ...engine.step import Missing, Ref, Scope, Sources
-from ...ports import Clock, LogUnavailable, NotAllowed
-from ...subjects import DecodeError
+from ...engine.step import Ref, Scope
+from ...ports import Clock
 
 T = TypeVar("T")
 
@@ -45,8 +43,6 @@ EXAMINED: Final = 256
 FIRST_PAUSE_S: Final = 0.02
 """The pause after a look that found no room; each further pause is twice as long."""
 MAX_PAUSE_S: Final = 2.0
-CACHED: Final = 2_000
-"""States of locks, and of executions, that are cached."""
 REPORT_S: Final = 60.0
 """How often it is logged that the events of a job wait."""
 
@@ -94,24 +90,22 @@ class _Job:
 class WaitingRoom:
     """Says how many executions of a job events may start."""
 
-    def __init__(self, sources: Sources, clock: Clock, fold: Callable[[], Fold] | None = None) -> None:
-        """`fold`: the fold of the process, if decisions are commits; `sources` are not read then."""
+    def __init__(self, clock: Clock, fold: Callable[[], Fold]) -> None:
+        """`fold`: returns the fold of the process."""
         self._fold = fold
-        self._states = StateStore(sources, capacity=CACHED)
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
-        self._may_read = True
 
     async def room(self, job: str, rule: WaitingRule) -> int:
         """Return how many may start now.
 
-        0, after a pause: none before some have begun, or the log did not answer.
+        0, after a pause: none before some have begun.
         """
         known = self._jobs.setdefault(job, _Job())
         async with known.looking:
             now = self._clock.monotonic()
             if known.room <= 0 or now - known.looked_at >= CURRENT_S:
-                known.room, known.looked_at = await self._look(job, known, rule, now), now
+                known.room, known.looked_at = self._look(job, known, rule, now), now
             pause = known.pause
             known.pause = FIRST_PAUSE_S if known.room > 0 else min(2 * pause, MAX_PAUSE_S)
         if known.room > 0:
@@ -131,84 +125,46 @@ class WaitingRoom:
         """Forget the jobs that have no trigger in force."""
         self._jobs = {job: known for job, known in self._jobs.items() if job in jobs}
 
-    async def _look(self, job: str, known: _Job, rule: WaitingRule, now: float) -> int:
-        try:
-            if await self._is_undecided(job, known, rule, now):
-                return 0
-            await self._settle(job, known, now)
-            taken = len(known.held)
-            [lock] = await self._read([lock_state(job)]) if rule.for_lock else [None]
-            taken += 0 if lock is None else len(lock.waiting) - lock.waiting.yielding
-        except NotAllowed as error:  # rights of an earlier version
-            if self._may_read:
-                _log.warning(
-                    "waiting lists not readable; print the permissions again",
-                    action="waiting-not-readable",
-                    error=str(error),
-                )
-            self._may_read = False
-            known.held.clear()
-            return UNSEEN
-        except (LogUnavailable, Missing) as error:  # the look at another job may have dropped a state
-            _log.info("events wait for JetStream", action="log-unavailable", job=job, error=str(error))
+    def _look(self, job: str, known: _Job, rule: WaitingRule, now: float) -> int:
+        if self._is_undecided(job, known, rule, now):
             return 0
+        self._settle(job, known, now)
+        lock = self._state(lock_state(job)) if rule.for_lock else None
+        taken = len(known.held) + (0 if lock is None else len(lock.waiting) - lock.waiting.yielding)
         if taken >= rule.most and now - known.reported_at >= REPORT_S:
             known.reported_at = now
             _log.warning("many executions wait; events wait in their stream", action="no-room", job=job, waiting=taken)
         return max(0, min(rule.most - taken, UNSEEN))
 
-    async def _is_undecided(self, job: str, known: _Job, rule: WaitingRule, now: float) -> bool:
+    def _is_undecided(self, job: str, known: _Job, rule: WaitingRule, now: float) -> bool:
         """Return whether a stage has yet to decide on the last request."""
         if known.last is None or now - known.last[1] >= DECIDED_WITHIN_S:
             return False
         execution_id = known.last[0]
-        [state] = await self._read([execution_state(job, execution_id)])
+        state = self._state(execution_state(job, execution_id))
         if state is None:
             return False
         if state.status is not Status.PLANNED or state.is_held or not rule.for_lock:
             return state.status is Status.UNKNOWN
-        [lock] = await self._read([lock_state(job)])
+        lock = self._state(lock_state(job))
         return lock is not None and lock.holder != execution_id and not lock.has_waiter(execution_id)
 
-    async def _settle(self, job: str, known: _Job, now: float) -> None:
+    def _settle(self, job: str, known: _Job, now: float) -> None:
         """Forget executions that wait for other jobs or agents no longer.
 
         Of many executions, the next look examines others.
         """
         names = [*islice(known.held, EXAMINED)]
-        states = await self._read([execution_state(job, name) for name in names])
-        for name, state in zip(names, states, strict=True):
+        for name in names:
+            state = self._state(execution_state(job, name))
             requested_at = known.held.pop(name)
             is_new = now - requested_at < DECIDED_WITHIN_S
             if state is not None and (state.is_held or (state.status is Status.UNKNOWN and is_new)):
                 known.held[name] = requested_at
 
-    async def _read(self, refs: Sequence[Ref[T]]) -> list[T | None]:
-        """Read the newest states of scopes; None: a state has an unreadable event.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-            Missing: the look at another job dropped a state meanwhile.
-        """
-        if self._fold is not None:
-            return [_folded(self._fold(), ref) for ref in refs]
-        view = self._states.view()
-        for ref in refs:
-            if isinstance(ref.kind, Scope):
-                self._states.folds(ref.kind).refresh(ref.key)
-        await view.read(refs)
-        return [_state(view, ref) for ref in refs]
-
-
-def _folded(fold: Fold, ref: Ref[T]) -> T | None:
-    try:
-        return fold.state(ref.kind, ref.key) if isinstance(ref.kind, Scope) else None
-    except BrokenKey:
-        return None  # as below
-
-
-def _state(view: View, ref: Ref[T]) -> T | None:
-    try:
-        return view(ref)
-    except DecodeError:  # a later version may have stored it; nothing is known then, and no message is kept
-        return None
+    def _state(self, ref: Ref[T]) -> T | None:
+        """Return the state of a scope; None: an event of it cannot be applied."""
+        try:
+            return self._fold().state(ref.kind, ref.key) if isinstance(ref.kind, Scope) else None
+        except BrokenKey:
+            return None  # a later version may have stored the event; nothing is known then, and no message is kept

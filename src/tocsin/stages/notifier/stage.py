@@ -111,7 +111,7 @@ class Notifier:
                 return DONE
 
     def _on_end(self, end: Failed | Completed, recorded: Recorded[Message], states: States) -> Step:
-        requested = states.up_to(execution_state(end.job, end.execution_id), recorded.sequence).requested
+        requested = states(execution_state(end.job, end.execution_id)).requested
         if requested is None or not requested.plan.definition:
             return DONE  # a job that is not registered has no rule
         definition = states(DEFINITION((end.job, requested.plan.definition)))
@@ -129,13 +129,13 @@ class Notifier:
         elif before is not None and change is not None:
             step = self._raise(of_recovery(end, recorded.time, before.execution_id), definition, states)
         else:
-            return done(rests_on=(ref,))
+            return DONE
         if step.changes:
             return again(*step.changes)  # the outcome changes after its notifications exist
-        return done(rests_on=(ref,)) if change is None else done(Events(ref, (change,)))
+        return DONE if change is None else done(Events(ref, (change,)))
 
     def _on_lost_worker(self, fact: Released | RetryScheduled, recorded: Recorded[Message], states: States) -> Step:
-        state = states.up_to(execution_state(fact.job, fact.execution_id), recorded.sequence)
+        state = states(execution_state(fact.job, fact.execution_id))
         if state.requested is None or not state.requested.plan.definition:
             return DONE
         happening = of_lost_workers(fact, recorded.time, state)
@@ -162,7 +162,7 @@ class Notifier:
             return DONE
         raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
         later = () if timer is None else (Later(timer, timer.until),)
-        return done(*(Events(ref, (fact,)) for ref, fact in raised if states.guess(ref) is None), *later)
+        return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None), *later)
 
     def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
         """Set the timers of an execution."""
@@ -181,11 +181,9 @@ class Notifier:
         timer = recorded.message
         if not isinstance(timer, NotifyTimer):
             return DONE
-        ref = execution_state(timer.job, timer.execution_id)
         definition = states(DEFINITION((timer.job, timer.definition)))
-        happening = of_timer(timer, states.fresh(ref))
-        changes = () if happening is None else self._raise(happening, definition, states).changes
-        return done(*changes, rests_on=(ref,))
+        happening = of_timer(timer, states(execution_state(timer.job, timer.execution_id)))
+        return DONE if happening is None else self._raise(happening, definition, states)
 
 
 def _state(fact: NotificationRaised) -> Ref[Message | None]:
@@ -229,21 +227,18 @@ NOTIFIER: Final = Stage(
             ),
             decide=Notifier.on_event,
             ordering_key=subjects.job_of,
-            low_priority=True,
         ),
         Subscription(
             subjects.NOTIFIER_OPENINGS,
             Stream.LOG,
             OPENINGS,
             decide=Notifier.on_opening,
-            low_priority=True,
         ),
         Subscription(
             subjects.NOTIFIER_TIMERS,
             Stream.TIMERS,
             (filter_for("timer.notify"),),
             decide=Notifier.on_timer,
-            low_priority=True,
         ),
     ),
     loops=tuple(
