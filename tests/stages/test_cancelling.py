@@ -6,8 +6,9 @@ import pytest
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, proven, report, started
 from tests.stages.test_lock_keeper import planned
-from tests.stages.world import Reads, World
+from tests.stages.world import World
 from tocsin import subjects
+from tocsin.adapters.memory.clock import START
 from tocsin.domain import execution, ids
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
@@ -23,10 +24,11 @@ from tocsin.domain.events import (
     Queued,
 )
 from tocsin.domain.execution import ClaimDenied
-from tocsin.engine.kinds import EXECUTION
 from tocsin.stages.dag_advancer.stage import FIRST_WAIT, PATIENCE
 
 ADA = Actor(identity="ada", source="test")
+COMES = ids.trigger_id(JOB, "m", START)
+"""An execution that may begin at the time of these tests."""
 GRAPH = {"extract": (), "load": ("extract",), "clean": ("load",)}
 
 
@@ -94,10 +96,10 @@ async def test_what_is_over_stays_as_it_ended(world: World) -> None:
 
 
 async def test_request_may_precede_the_planned_execution(world: World) -> None:
-    await world.ask_to_cancel(JOB, ID)
+    await world.ask_to_cancel(JOB, COMES)
     await run(world)
     assert world.pending == 1
-    await world.given(admitted())
+    await world.given(admitted().changed(execution_id=COMES))
     world.clock.advance(FIRST_WAIT.total_seconds())
     await run(world)
     assert len(await world.stored(Cancelled)) == 1
@@ -105,12 +107,12 @@ async def test_request_may_precede_the_planned_execution(world: World) -> None:
 
 
 async def test_request_for_a_missing_execution_becomes_dead_letter(world: World) -> None:
-    await world.ask_to_cancel(JOB, ID)
+    await world.ask_to_cancel(JOB, COMES)
     await run(world)
     world.clock.advance(PATIENCE.total_seconds())
     await run(world)
     [letter] = await world.stored(PoisonMessage)
-    assert letter.reason == f"no execution of {JOB!r} has the id {ID!r}"
+    assert letter.reason == f"no execution of {JOB!r} has the id {COMES!r}"
     assert world.pending == 0
 
 
@@ -139,6 +141,7 @@ async def admitted_in_turn(world: World) -> Sequence[str]:
 
 
 async def test_lock_passes_to_the_next_in_line(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
     await run(world)
     await world.ask_to_cancel(JOB, "a")
@@ -147,6 +150,7 @@ async def test_lock_passes_to_the_next_in_line(world: World) -> None:
 
 
 async def test_cancelled_while_queued_is_never_admitted(world: World) -> None:
+    await world.define({"name": JOB, "function": "f"})
     await world.given(*(planned(name, hour, "enqueue") for name, hour in (("a", 12), ("b", 13), ("c", 14))))
     await run(world)
     await world.ask_to_cancel(JOB, "b")
@@ -164,8 +168,7 @@ async def test_cancelled_before_admission_passes_the_lock_on(world: World) -> No
     await world.given(Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, oldest=queued.sequence))
     await world.ask_to_cancel(JOB, "a")
     await world.run(world.dag_advancer)
-    _, ends = world.lock_keeper.subscriptions
-    await world.handle(ends)
+    await run(world)
     assert await admitted_in_turn(world) == ["b"]
 
 
@@ -185,45 +188,10 @@ def ask_from_outside(world: World, execution_id: str) -> None:
     world.log.receive(f"public.cancel.{JOB}.{execution_id}", b"", message_id=f"m-{execution_id}")
 
 
-async def test_unknown_cancels_cost_two_reads(world: World, reads: Reads) -> None:
-    """The end of each scope is read twice (`tail`), for a batch at once (`tails`)."""
-    for number in range(200):
-        ask_from_outside(world, f"0193a5b0-0000-7000-8000-{number:012}")
-    reads.clear()
-    await world.run(world.dag_advancer)
-    assert (world.pending, reads) == (200, {"tails": 1, "tail": 200})
-    world.clock.advance(FIRST_WAIT.total_seconds())
-    await world.run(world.dag_advancer)
-    assert (world.pending, reads) == (0, {"tails": 2, "tail": 400, "write": 1})
-    assert {letter.code for letter in await world.stored(PoisonMessage)} == {"not-found"}
-
-
-async def test_malformed_cancels_cost_no_read(world: World, reads: Reads) -> None:
-    for number in range(200):
-        ask_from_outside(world, f"id-{number}")
-    reads.clear()
-    await world.run(world.dag_advancer)
-    assert (world.pending, reads) == (0, {"write": 1})
-
-
-async def test_unknown_cancels_push_no_state_out(world: World, reads: Reads) -> None:
-    await world.given(admitted())
-    await world.run(world.dag_advancer)
-    for number in range(200):
-        ask_from_outside(world, f"0193a5b0-0000-7000-8000-{number + 100:012}")
-    await world.run(world.dag_advancer)
-    unknown = subjects.execution(JOB, "0193a5b0-0000-7000-8000-000000000100")
-    assert world.store.folds(EXECUTION).is_unread(unknown)
-    reads.clear()
-    ask_from_outside(world, ID)
-    await world.run(world.dag_advancer)
-    assert reads == {"write": 1}
-    assert len(await world.stored(Cancelled)) == 1
-
-
 async def test_refused_cancel_of_a_program_outside_is_answered(world: World) -> None:
     ask_from_outside(world, "no-id")
     await world.ask_to_cancel(JOB, "no-id")
+    await world.run(world.dag_advancer)
     world.clock.advance(PATIENCE.total_seconds())
     await world.run(world.dag_advancer, world.planner)
     assert len(await world.stored(PoisonMessage)) == 2

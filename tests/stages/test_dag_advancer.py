@@ -10,7 +10,6 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
-    Admitted,
     Advanced,
     Completed,
     DeadLettered,
@@ -21,9 +20,9 @@ from tocsin.domain.events import (
     Recorded,
     Report,
     RetryScheduled,
-    RetryTimer,
     validated,
 )
+from tocsin.engine.fold_view import View
 
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 BOOM = Failure(type="ValueError", message="boom")
@@ -56,21 +55,20 @@ async def test_a_single_step_needs_three_facts(world: World) -> None:
     assert len(await world.log.load(subjects.execution(JOB, ID))) == 4
 
 
-async def test_each_first_step_has_its_timer(world: World) -> None:
+async def test_each_first_step_waits_for_its_start(world: World) -> None:
     later = {"start_at": world.clock.now() + timedelta(seconds=5), "expires_at": world.clock.now() + timedelta(hours=1)}
     await world.given(admitted(plan({"a": (), "b": ()}).changed(**later)))
     await world.run(world.dag_advancer)
+    assert await world.stored(Dispatched) == []
     world.clock.advance(5)
-    assert [timer.step for timer in await world.stored(RetryTimer)] == ["a", "b"]
     await world.run(world.dag_advancer)
     assert [task.step for task in await world.stored(Dispatched)] == ["a", "b"]
 
 
-async def test_start_that_has_passed_needs_no_timer(world: World) -> None:
+async def test_start_that_has_passed_is_no_wait(world: World) -> None:
     await world.given(admitted(plan().changed(start_at=world.clock.now(), start_delay=60.0)))
     await world.run(world.dag_advancer)
     assert [task.attempt for task in await world.stored(Dispatched)] == [1]
-    assert await world.stored(RetryTimer) == []
 
 
 async def test_report_with_a_wrong_proof_is_rejected(world: World) -> None:
@@ -94,31 +92,9 @@ async def test_decision_on_a_report_checks_its_proof(world: World, outcome: str)
         Report, {**fields, "outcome": outcome, "token": ids.report_token(KEY, ID, "main", 1), "proof": "guessed"}
     )
     recorded = Recorded[Message](report, subjects.subject_of(report), 1, NOON)
-    size = await world.size()
+    view = View(world.parts.fold, world.clock.now())
     for subscription in (*world.dag_advancer.subscriptions, *world.retrier.subscriptions):
-        await world.deliver(subscription, recorded)
-    assert await world.size() == size
-
-
-async def test_report_naming_its_claim_saves_a_read(world: World) -> None:
-    await world.given(admitted())
-    await run(world)
-    [task] = await world.recorded(Dispatched)
-    await world.given(started())
-    reads = 0
-    load = world.log.load
-
-    async def counted(scope: str) -> object:
-        nonlocal reads
-        reads += 1
-        return await load(scope)
-
-    world.log.load = counted  # type: ignore[method-assign, assignment]
-    claim = task.sequence + 1
-    await answer(world, "completed", claim=claim, claimed_after=task.sequence)
-    await run(world)
-    assert len(await world.stored(Completed)) == 1
-    assert reads == 0
+        assert not subscription.decide(recorded, view, world.clock.now()).changes
 
 
 async def test_crash_before_the_next_step_is_completed_later(world: World) -> None:
@@ -129,15 +105,6 @@ async def test_crash_before_the_next_step_is_completed_later(world: World) -> No
     await answer(world, "completed", "a")
     await run(world)
     assert [task.step for task in await world.stored(Dispatched)] == ["a", "b", "c"]
-
-
-async def test_fresh_copy_reads_earlier_events(world: World) -> None:
-    await world.given(admitted())
-    await run(world)
-    await world.given(started())
-    [recorded] = await world.recorded(Admitted)
-    await world.deliver(world.dag_advancer.subscriptions[0], recorded, log=world.log)
-    assert len(await world.stored(Dispatched)) == 1
 
 
 async def test_i4_redelivery_at_any_time_adds_nothing(world: World) -> None:
@@ -181,7 +148,7 @@ async def test_failure_is_retried_after_its_delay_not_before(world: World) -> No
     assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
 
 
-async def test_delay_lost_in_a_crash_is_stored_again(world: World) -> None:
+async def test_report_of_a_scheduled_retry_changes_nothing(world: World) -> None:
     await world.given(admitted(plan(retry=TWICE)))
     await run(world)
     at = world.clock.now() + timedelta(seconds=30)
@@ -195,7 +162,6 @@ async def test_delay_lost_in_a_crash_is_stored_again(world: World) -> None:
     await run(world)
     assert [task.attempt for task in await world.stored(Dispatched)] == [1, 2]
     assert len(await world.stored(RetryScheduled)) == 1
-    assert len(await world.stored(RetryTimer)) == 1
 
 
 async def test_i7_exhaustion_makes_one_dead_letter(world: World) -> None:

@@ -9,6 +9,7 @@ from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution_plan, ids
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -34,12 +35,13 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.execution import Status
+from tocsin.domain.fan_out import fanned_out, on_each_shard
 from tocsin.ports import ExecutionRow
 from tocsin.ports.queries import ExecutionQuery, Page
 from tocsin.services.operations.execution_requests import cancel
 from tocsin.services.operations.fan_out import in_history, read_fan_out
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.stages.dag_advancer.stage import FAN_OUT_PATIENCE, PATIENCE
+from tocsin.stages.dag_advancer.stage import FIRST_WAIT, PATIENCE
 
 IDS = tuple(f"s{number:02}" for number in range(16))
 ROOT = ids.occurrence_id("nightly", NOON)
@@ -87,47 +89,15 @@ async def test_each_shard_has_an_execution(world: World, policy: str) -> None:
     assert {a.plan.occurrence for a in await world.stored(Admitted)} == {ROOT}
 
 
-@pytest.mark.parametrize("is_fresh", [False, True])
 @pytest.mark.parametrize("policy", ["skip", "allow"])
-async def test_redelivery_after_another_map_changes_nothing(world: World, policy: str, *, is_fresh: bool) -> None:
+async def test_redelivery_after_another_map_changes_nothing(world: World, policy: str) -> None:
     version = await shards(world, "a", "b")
     await due(world, await world.define(job(overlap_policy=policy)), version)
     await shards(world, "a", "b", "c")
     size = await world.size()
-    await world.redeliver(world.planner, is_fresh=is_fresh)
+    await world.redeliver(world.planner)
     assert await world.size() == size
     assert (await begun(world)).keys() == {"a", "b"}
-
-
-async def stopped_after(world: World, monkeypatch: pytest.MonkeyPatch, writes: int, due: Due) -> None:
-    """The planner handles an instant, and cannot reach the log after some writes."""
-    write, done = world.log.write, 0
-
-    async def failing(changes: list[object]) -> object:
-        nonlocal done
-        done += 1
-        if done > writes:
-            raise ConnectionError
-        return await write(changes)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(world.log, "write", failing)
-    await world.given(due)
-    [subscription, *_] = world.planner.subscriptions
-    await world.handle(subscription)
-    monkeypatch.undo()
-
-
-@pytest.mark.parametrize("stop", range(1, 12))
-async def test_fan_out_survives_a_crash(world: World, stop: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    version = await shards(world, "a", "b", "c")
-    definition = await world.define(job())
-    await stopped_after(
-        world, monkeypatch, stop, Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version)
-    )
-    await shards(world, "d")
-    await world.redeliver(world.planner, is_fresh=True)
-    assert (await begun(world)).keys() == {"a", "b", "c"}
-    assert len(await world.stored(CronTriggered)) == len(await world.stored(Dispatched)) == 3
 
 
 async def test_due_goes_by_the_map_that_it_names(world: World) -> None:
@@ -154,7 +124,7 @@ async def test_occurrence_without_an_active_shard_is_skipped(world: World, parti
     assert [event.data.reason for event in await world.stored(CronSkipped)] == ["no_shard"]
     assert await begun(world) == {}
     await shards(world, "b")
-    await world.redeliver(world.planner, is_fresh=True)
+    await world.redeliver(world.planner)
     assert await begun(world) == {}
 
 
@@ -184,7 +154,7 @@ async def test_trigger_keeps_its_first_shards(world: World, partition: object, p
     await world.run(world.planner, world.lock_keeper)
     before = await begun(world)
     await shards(world, "c", "d")
-    await world.redeliver(world.planner, world.lock_keeper, is_fresh=True)
+    await world.redeliver(world.planner, world.lock_keeper)
     assert await begun(world) == before
     assert before.keys() <= {"a", "b"}
 
@@ -245,7 +215,7 @@ async def test_skips_of_shards_are_announced_apart(world: World) -> None:
     await due(world, definition, version)
     await due(world, definition, version, NOON + timedelta(hours=1))
     await world.run(world.lock_keeper)
-    await world.redeliver(world.planner, world.lock_keeper, is_fresh=True)
+    await world.redeliver(world.planner, world.lock_keeper)
     assert sorted(event.data.shard or "" for event in await world.stored(CronSkipped)) == ["a", "b"]
 
 
@@ -276,7 +246,7 @@ async def test_cancel_request_names_an_occurrence(world: World) -> None:
         (execution.execution_id, execution.plan.shard, "wrong day") for execution in rest
     }
     size = await world.size()
-    await world.redeliver(world.dag_advancer, is_fresh=True)
+    await world.redeliver(world.dag_advancer)
     assert (await world.size(), await world.stored(PoisonMessage)) == (size, [])
 
 
@@ -284,25 +254,27 @@ async def no_history(_: ExecutionQuery) -> Page[ExecutionRow]:
     raise AssertionError
 
 
-async def interrupted(world: World, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    """An occurrence fans out over 100 shards, and the planner stops after some writes."""
+async def interrupted(world: World, begun: int) -> None:
+    """An occurrence fans out over 100 shards, of which some have begun; the planner has not taken it yet."""
     names = tuple(f"s{number:03}" for number in range(100))
     version = await shards(world, *names)
-    definition = await world.define(job())
-    await stopped_after(
-        world, monkeypatch, writes, Due(job="nightly", scheduled_time=NOON, definition=definition, shards=version)
-    )
+    definition = JobDefinition.model_validate(job(overlap_policy="allow"))
+    number = await world.define(job(overlap_policy="allow"))
+    await world.run(world.planner)
+    world.clock.advance(2)
+    await world.run(world.planner)  # now the log says how far it is
+    due = Due(job="nightly", scheduled_time=NOON, definition=number, shards=version)
+    first = execution_plan.from_due(due, definition)
+    executions = (on_each_shard(first, name) for name in names[:begun])
+    await world.given(due, fanned_out(first, version, names), *executions)
 
 
 @pytest.mark.parametrize("is_direct", [False, True])
-@pytest.mark.parametrize("writes", [1, 2, 3])
-async def test_cancel_during_a_fan_out_cancels_every_shard(
-    world: World, monkeypatch: pytest.MonkeyPatch, writes: int, *, is_direct: bool
-) -> None:
+@pytest.mark.parametrize("before", [0, 64])
+async def test_cancel_during_a_fan_out_cancels_every_shard(world: World, before: int, *, is_direct: bool) -> None:
     """Of a hundred shards, none or some have begun when the request comes; nothing is left to run."""
-    await interrupted(world, monkeypatch, writes)
+    await interrupted(world, before)
     begun_before = await begun(world)
-    assert len(begun_before) < 100
     assert len(await world.stored(FannedOut)) == 1
     if is_direct:
         cancellation = await cancel(world.log, ROOT, job="nightly", reason="wrong day")
@@ -313,8 +285,9 @@ async def test_cancel_during_a_fan_out_cancels_every_shard(
         await world.ask_to_cancel("nightly", ROOT, reason="wrong day")
     await world.run(world.dag_advancer)
     assert len(await world.stored(Cancelled)) == len(begun_before)
-    await world.redeliver(world.planner, is_fresh=True)
-    await world.redeliver(world.dag_advancer, is_fresh=True)
+    await world.run(world.planner)
+    world.clock.advance(FIRST_WAIT.total_seconds())
+    await world.run(world.dag_advancer)
     ends = {end.execution_id: end.reason for end in await world.stored(Cancelled)}
     assert ends == dict.fromkeys((await begun(world)).values(), "wrong day")
     assert len(ends) == 100
@@ -327,22 +300,20 @@ async def test_cancel_during_a_fan_out_cancels_every_shard(
     assert [wrong for wrong in report.violations if wrong.entity.endswith(" of nightly")] == []
 
 
-@pytest.mark.parametrize(("is_public", "patience"), [(False, FAN_OUT_PATIENCE), (True, PATIENCE)])
-async def test_cancel_of_a_stuck_fan_out_is_refused(
-    world: World, monkeypatch: pytest.MonkeyPatch, patience: timedelta, *, is_public: bool
-) -> None:
+@pytest.mark.parametrize("is_public", [False, True])
+async def test_cancel_of_a_stuck_fan_out_is_refused(world: World, *, is_public: bool) -> None:
     """The planner never begins the shards that are left."""
-    await interrupted(world, monkeypatch, 3)
+    await interrupted(world, 64)
     if is_public:
         world.log.receive(f"public.cancel.nightly.{ROOT}", b"", message_id="cancel")
     else:
         await world.ask_to_cancel("nightly", ROOT)
     await world.run(world.dag_advancer)
     assert len(await world.stored(Cancelled)) == len(await begun(world)) > 0
-    world.clock.advance((patience - timedelta(seconds=1)).total_seconds())
+    world.clock.advance(PATIENCE.total_seconds() - 1)
     await world.run(world.dag_advancer)
     assert await world.stored(PoisonMessage) == []
-    world.clock.advance(PATIENCE.total_seconds())
+    world.clock.advance(1)
     await world.run(world.dag_advancer)
     [letter] = await world.stored(PoisonMessage)
     assert (letter.job, letter.code) == ("nightly", "not-found")

@@ -44,12 +44,6 @@ FIRST_WAIT: Final = timedelta(seconds=2)
 
 A flood of them must not wait for long.
 """
-FAN_OUT_PATIENCE: Final = timedelta(days=1)
-"""How long such a request waits for the executions of an occurrence, unless a program outside sent it: that waits for `PATIENCE`.
-
-The planner may never begin them, if the decision on the occurrence became a dead letter.
-"""
-
 CANCELLED_AT_ONCE: Final = 64
 """Executions on the shards of an occurrence that are cancelled in one write."""
 
@@ -120,8 +114,7 @@ class DagAdvancer:
         state, waited = states(ref), states(LOG_TIME(None)) - recorded.time
         if state.status is not Status.UNKNOWN:
             if state.decided is not None and isinstance(state.decided.message, FannedOut):
-                patience = PATIENCE if is_public else FAN_OUT_PATIENCE
-                return _cancel_each(state.decided.message, request, states, waited, patience)
+                return _cancel_each(state.decided.message, request, states, waited)
             return decided(ref, execution.cancel(state, reason=request.reason, by=request.by))
         if states(CANNOT_COME((ref.key, recorded.time))):
             return DONE
@@ -140,9 +133,7 @@ def _adopted(ref: Ref[Execution], states: States) -> list[Advanced | Cancelled]:
     return execution.adopt(states(ref), states(execution_state(requested.job, requested.replay_of)))
 
 
-def _cancel_each(
-    fanned: FannedOut, request: CancelRequest, states: States, waited: timedelta, patience: timedelta
-) -> Step:
+def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, waited: timedelta) -> Step:
     """Cancel the executions on all shards, and wait for those that have not begun yet.
 
     The planner begins each shard that `fanned-out` lists; a shard that was left out would run.
@@ -157,8 +148,8 @@ def _cancel_each(
     if cancellations:
         return again(*cancellations[:CANCELLED_AT_ONCE])
     missing = sum(states(ref).status is Status.UNKNOWN for ref in open_refs)
-    if missing and waited < patience:
-        return wait((FIRST_WAIT if waited < PATIENCE else PATIENCE).total_seconds())
+    if missing and waited < PATIENCE:
+        return wait(FIRST_WAIT.total_seconds())
     if missing:
         reason = f"{missing} of {len(refs)} executions of {fanned.execution_id!r} have not begun, and may run later"
         return refuse(reason, code="not-found", job=fanned.job)
