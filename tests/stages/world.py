@@ -15,7 +15,7 @@ from tocsin import subjects, telemetry
 from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
-from tocsin.bootstrap.commits import has_lease
+from tocsin.bootstrap.commits import LED
 from tocsin.domain import ledger
 from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
@@ -129,8 +129,8 @@ class World:
 
     async def run(self, *stages: BoundStage) -> None:
         """Let stages decide until nothing is left to decide."""
-        deciding = [stage for stage in stages if has_lease(stage.name)]
-        edges = [stage for stage in stages if not has_lease(stage.name)]
+        deciding = [stage for stage in stages if stage.name in LED]
+        edges = [stage for stage in stages if stage.name not in LED]
         is_busy = True
         while is_busy:
             is_busy = bool(deciding) and await self._process_of(deciding).run()
