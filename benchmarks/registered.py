@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from tocsin.engine.ledger_snapshot import DEFAULT_POLICY, HEAD
+
 from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
 from benchmarks.metrics import Metrics
@@ -21,7 +23,6 @@ from benchmarks.system import RECORDER, STAGES, System, running
 from tocsin import subjects
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
-from tocsin.engine.ledger_snapshot import DEFAULT_POLICY, HEAD
 from tocsin.subjects import Bucket
 
 IDLE: Final = 20.0

@@ -36,12 +36,9 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import edge
 from tocsin.engine.asked import Asked
-from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.kinds import ENTRY, EXECUTION
 from tocsin.engine.stage import BoundSubscription
-from tocsin.engine.states import StateStore
 from tocsin.engine.step import Events, Missing, States, Step, done
-from tocsin.engine.waves import Waves
 from tocsin.ports import EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
@@ -280,30 +277,6 @@ async def test_answer_naming_no_job_becomes_a_dead_letter(site: Site) -> None:
         site.installation.log.receive("mq.scheduler.complete.nobody", b'{"status": "completed"}')
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert letter.code == "mq-answer-misaddressed"
-
-
-async def test_no_stage_calls_the_engine_of_messages(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither delivery policy nor waves nor states decide on anything, in any stage."""
-
-    def fail(*_: object, **__: object) -> None:
-        raise AssertionError("the engine of messages was asked")
-
-    for owner, name in (
-        (DeliveryPolicy, "apply"),
-        (Waves, "run"),
-        (StateStore, "view"),
-        (StateStore, "folds"),
-        (StateStore, "learn"),
-    ):
-        monkeypatch.setattr(owner, name, fail)
-    async with site.running():
-        await begin(site)
-        await site.define(name="report", function="f", depends_on=[{"job": "outside", "within": 3600}])
-        [envelope] = await site.until(site.envelopes)
-        await site.registry.trigger("report", {})
-        await answer(site, envelope, b'{"status": "completed"}')
-        await site.until(lambda: ended(site))
-        await site.until(lambda: site.stored("execution.report.>", kind=Dispatched))
 
 
 # --- on the loop -----------------------------------------------------------------------------------------------------------

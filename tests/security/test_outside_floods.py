@@ -1,7 +1,7 @@
 """A flood of one program delays other work by two batches at most."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import takewhile
 from pathlib import Path
@@ -38,11 +38,8 @@ from tocsin.domain.events import (
     Trigger,
     validated,
 )
-from tocsin.engine.delivery_policy import DeliveryPolicy, Postponed
-from tocsin.engine.stage import BoundSubscription
-from tocsin.ports import Append, Delivery, Publish
+from tocsin.ports import Append, Publish
 from tocsin.stages import lock_keeper
-from tocsin.subjects import Stream
 
 FLOOD: Final = 8 * BATCH
 WAITING: Final = 4 * BATCH
@@ -153,27 +150,12 @@ async def test_waiting_list_of_a_job_yields_to_others(secured: Server, tmp_path:
 
 @pytest.mark.parametrize(("stage", "end"), [("dag_advancer", Completed), ("retrier", Failed)])
 async def test_burst_of_reports_yields_to_others(
-    stage: str, end: type[Completed | Failed], secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stage: str, end: type[Completed | Failed], secured: Server, tmp_path: Path
 ) -> None:
     """The report on another job's task comes last.
 
     One burst is of a job, and one of a worker that invents jobs.
     """
-    handled = list[str]()
-    apply = DeliveryPolicy.apply
-
-    async def noted(
-        policy: DeliveryPolicy,
-        subscription: BoundSubscription,
-        deliveries: Sequence[Delivery],
-        *,
-        is_rush: bool,
-    ) -> Postponed | None:
-        if subscription.stream is Stream.REPORTS:
-            handled.extend(subjects.job_of(delivery.subject) for delivery in deliveries)
-        return await apply(policy, subscription, deliveries, is_rush=is_rush)
-
-    monkeypatch.setattr(DeliveryPolicy, "apply", noted)
     async with (
         connected(secured, tmp_path, "operator") as it,
         connected(secured, tmp_path, "scheduler") as scheduler,
@@ -200,8 +182,8 @@ async def test_burst_of_reports_yields_to_others(
         await worker.connection.client.flush()
         await tocsin.stored("report.>", Report, INVENTED + REPORTS + 1)
         async with running(scheduler, stage):
-            await tocsin.stored("execution.>", end, REPORTS + 1)
-    assert handled.index("own") <= AHEAD
+            ends = await tocsin.stored("execution.>", end, REPORTS + 1)
+    assert [recorded.message.job for recorded in ends].index("own") <= AHEAD
 
 
 def claim_of(task: Dispatched) -> Started:

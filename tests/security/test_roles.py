@@ -9,7 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,6 @@ from tocsin.domain.events import (
     Acquired,
     Completed,
     CronTriggered,
-    CronTriggeredData,
     DeadLettered,
     ExecutionFact,
     HeartbeatDetails,
@@ -51,11 +50,7 @@ from tocsin.domain.events import (
     StepProgress,
 )
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.kinds import COUNTED_SINCE
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.public_events import runs_before
-from tocsin.engine.states import StateStore
-from tocsin.engine.step import Sources
 from tocsin.ports import LogUnavailable, NotAllowed, Publish
 from tocsin.services import repair
 from tocsin.services.jobs import Registry
@@ -479,31 +474,6 @@ async def test_requests_to_jetstream_are_narrowed_too(role: str, subject: str, s
         with pytest.raises(NotAllowed) as refused:
             await installation.connection.request(subject)
         assert refused.value.subject == subject
-
-
-async def test_runs_count_by_name_without_the_ledger(secured: Server, tmp_path: Path) -> None:
-    """As with the permissions of an older version, under which the lock keeper must go on."""
-    async with connected(secured, tmp_path, "operator") as operators:
-        await Running(operators).apply({"name": "counted", "function": "works"})
-        [defined] = await operators.log.load("ledger.counted.defined")
-    before, counts = defined.time - timedelta(seconds=1), dict[str, int]()
-    data = CronTriggeredData(
-        cron_expression="* * * * *",
-        timezone="UTC",
-        job_id="",
-        job_type="",
-        cron_name="counted",
-        run_count=7,
-        scheduled_time=before,
-        actual_time=before,
-    )
-    for role in ("lock-keeper", "retrier"):
-        async with connected(secured, tmp_path, role) as it:
-            states = StateStore(Sources.of(it.log, it.projections, it.clock)).view()
-            await states.read([COUNTED_SINCE(("counted", defined.sequence))])
-            newest = CronTriggered(timestamp=before, data=data)
-            counts[role] = runs_before(newest, defined.sequence, states)
-    assert counts == {"lock-keeper": 0, "retrier": 7}
 
 
 async def test_each_stage_learns_what_was_set_aside(secured: Server, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The stages of the scheduler.
 
 To add a stage, write its module and list its declaration in `STAGES`. Each stage subscribes, folds, decides and appends.
-The engine handles delivery, retries and acknowledgement (`engine.delivery_policy`).
+The engine handles delivery, retries and acknowledgement (`engine.commit_loop`).
 """
 
 from typing import Final

@@ -7,14 +7,15 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from nats.aio.msg import Msg
 
 from .... import telemetry
-from ....engine.delivery_policy import Postponed
 from .pull import NatsDelivery
 
+Postponed: TypeAlias = Any
+"""No decision is put off."""
 RUSH_SIZE: Final = 32
 """A batch with this number of messages starts a rush."""
 QUIET_TIME_S: Final = 0.02

@@ -10,7 +10,6 @@ from nats.aio.msg import Msg
 from nats.js.api import ConsumerConfig
 
 from .... import subjects, telemetry
-from ....engine.delivery_policy import DeliveryPolicy
 from ....engine.edge import EdgeDecisions
 from ....engine.stage import BoundStage, BoundSubscription
 from ....ports import Delivery
@@ -38,7 +37,7 @@ _UNPROVEN: Final = "*"
 
 def stage_router(  # noqa: PLR0913 - what a stage shares with its process, each by its name
     stage: BoundStage,
-    outcomes: DeliveryPolicy | EdgeDecisions,
+    outcomes: EdgeDecisions,
     names: Names,
     *,
     marks: ReceivedMarks,
@@ -72,7 +71,7 @@ def stage_router(  # noqa: PLR0913 - what a stage shares with its process, each 
             read_ahead_s=subscription.ack_wait / 3,
             fast_client=fast_client,
         )
-        handle = _handler(stage, subscription, outcomes, precedence, postponed)
+        handle = _handler(stage, subscription, outcomes)
         payload = list[_payload(subscription)] if is_specified else list  # type: ignore[misc]
         handle.__annotations__ = {"deliveries": payload, "return": None}
         subscriber(handle)
@@ -129,19 +128,11 @@ def _subscriber(
 def _handler(
     stage: BoundStage,
     subscription: BoundSubscription,
-    outcomes: DeliveryPolicy | EdgeDecisions,
-    gate: PriorityGate,
-    postponed: PostponedWork,
+    outcomes: EdgeDecisions,
 ) -> Callable[[list[Delivery]], Awaitable[None]]:
-    order = subscription.ordering_key
-
     async def handle(deliveries: list[Delivery]) -> None:
         with telemetry.bound(stage=stage.name):
-            if order is not None:
-                await postponed.finish_before(lambda: {order(delivery.subject) for delivery in deliveries})
-            waiting = await outcomes.apply(subscription, deliveries, is_rush=gate.is_rush)
-            if waiting is not None:
-                await postponed.add(waiting)
+            await outcomes.apply(subscription, deliveries)
 
     return handle
 
