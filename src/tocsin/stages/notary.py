@@ -150,8 +150,8 @@ def _start(context: StageContext) -> Notary | None:
 
 NOTARY: Final = Stage(
     name="notary",
-    purpose="signs the ledger and the log, if it has a key; one leads",
-    consumes="all messages of the ledger and the log, also archived",
+    purpose="signs the log, if it has a key",
+    consumes="all events of the log, also archived",
     decides="signed checkpoints",
     access=Access(
         follows=SIGNED_STREAMS,

@@ -303,7 +303,7 @@ def _start(context: StageContext) -> AgentKeeper | None:
 
 AGENT_KEEPER: Final = Stage(
     name="agent_keeper",
-    purpose="registers workers as agents, and lets them acknowledge executions; one leads",
+    purpose="registers workers as agents, and lets them acknowledge executions",
     consumes="hold lists of workers, which no stream stores; executions that need acknowledgements",
     decides="`registered`, `fell-silent`, `ended`, `forgotten`; the KV bucket `agents`; commands to workers; `proposed`, `acknowledged`, "
     "`quorum-settled`",

@@ -284,8 +284,8 @@ def _start(context: StageContext) -> Archiver | None:
 
 ARCHIVER: Final = Stage(
     name="archiver",
-    purpose="moves old executions into the archive; one leads",
-    consumes="events that every durable and the history have handled",
+    purpose="moves old commits and inputs into the archive",
+    consumes="commits that no stage, follower or snapshot needs, and inputs that every stage has taken",
     decides="segments of the archive (with lines of handlers if `archive.output` is set), then purges of the streams; removal of heartbeats, and of reports without proof",
     access=Access(
         reads=(Stream.LOG, Stream.LEDGER),

@@ -399,7 +399,7 @@ def _start(context: StageContext) -> Matcher | None:
 
 MATCHER_STAGE: Final = Stage(
     name="matcher",
-    purpose="assigns tasks to agents and to workers over HTTP; one leads",
+    purpose="assigns tasks to agents and to workers over HTTP",
     consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents, the namespaces and the policy; hold lists of workers and "
     "fetches, which no stream stores",
     decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "

@@ -203,7 +203,7 @@ def _is_installed(settings: Settings) -> bool:
 
 NOTIFIER: Final = Stage(
     name="notifier",
-    purpose="notifies people by channels; one leads",
+    purpose="notifies people by channels",
     consumes="beginnings and ends of executions, retries, released claims, missed instants, timers; silences",
     decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`, `silenced`; timers",
     access=Access(
