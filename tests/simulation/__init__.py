@@ -4,7 +4,7 @@ The product's own code runs (stages, worker, registry and everything below) on i
 
     loop, process     a loop whose time only jumps; processes with clocks of their own that pause and die.
     network, server   lost, late and repeated messages; late timers and lagging replicas.
-    attic             an archiver that removes finished executions within seconds.
+    commits           the log of commits, and the processes that read it and store in it
     outside, mq       executors outside.
     operators         decisions about queues and agents.
     hand_over_rules   priorities, and agents that drain.

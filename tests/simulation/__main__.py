@@ -36,9 +36,8 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--mutations", action="store_true", help="what each bug of the table costs until it is caught")
     parser.add_argument(
         "--engine",
-        default="messages",
         choices=get_args(Engine),
-        help="decisions as messages, or as commits of processes",
+        help="processes with all stages, with one each, or with random stages; each seed has its own without it",
     )
     parser.add_argument("--seed", type=int, help="play this one only")
     parser.add_argument("--trace", action="store_true", help="tell all that happened in it")
@@ -48,7 +47,7 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _many(seeds: Sequence[int], jobs: int, engine: Engine) -> int:
+def _many(seeds: Sequence[int], jobs: int, engine: Engine | None) -> int:
     begun, failed, facts = time.perf_counter(), 0, 0
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
         for result in pool.imap_unordered(partial(play_lightly, engine=engine), seeds, chunksize=5):

@@ -12,20 +12,14 @@ from zlib import crc32
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects, telemetry
-from tocsin.adapters.memory.archive import InMemoryArchiveStore
-from tocsin.archive.segment_selection import Cursors
 from tocsin.bootstrap.commits import at_the_edge, split
-from tocsin.bootstrap.stage_runner import candidate
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import CancelRequest, Recorded, Shard, Trigger
 from tocsin.domain.ledger import JobNotFound
-from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.report_lists import ListedReports
 from tocsin.engine.stage import BoundStage, BoundSubscription
-from tocsin.engine.states import StateStore
 from tocsin.engine.step import Sources
 from tocsin.ports import DurableSpec, EventLog, LogUnavailable, OutdatedState
 from tocsin.services.jobs import Registry
@@ -37,8 +31,8 @@ from tocsin.settings import Leader, Queue, Settings
 from tocsin.settings.model import Recovery, Stages
 from tocsin.stages.dependency_keeper.stage import DEPENDENCY_KEEPER
 from tocsin.stages.recorder.stage import RECORDER, Recorder, Recorders
-from tocsin.subjects import ARCHIVER_LEASE, Stream
-from tocsin.testing import ManualClock
+from tocsin.subjects import Stream
+from tocsin.testing import InMemoryStoredLog, ManualClock
 from tocsin.worker.connection import Connection, Options
 from tocsin.worker.handlers import Handlers
 from tocsin.worker.session import Session
@@ -46,7 +40,6 @@ from tocsin.worker.shutdown import Shutdown
 
 from . import mq
 from .agents import Hall, SimulatedChannel
-from .attic import LATE, Attic
 from .commits import CommitServer, Member
 from .forger import Forger
 from .history import InMemoryHistory
@@ -60,10 +53,6 @@ from .server import SimulatedBuckets, SimulatedServer
 from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, SHARDS, Action, Temper, Work, handler
 
 ACK_WAIT: Final = 4.0
-RUSHES: Final = 0.25
-"""The share of batches that are part of a rush."""
-RUSH_S: Final = 2.0
-"""The longest rush (seconds)."""
 SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
@@ -82,11 +71,11 @@ class Surroundings:
     seed: int
     network: Network
     server: SimulatedServer
+    commits: CommitServer
+    """The log of commits."""
     buckets: SimulatedBuckets
     history: InMemoryHistory
     temper: Temper
-    is_archived: bool = False
-    """What is over leaves the streams."""
     settings: Settings = SETTINGS
     fetched: tuple[str, ...] = (OUTSIDE,)
     """The queues of executors outside."""
@@ -98,13 +87,10 @@ class Surroundings:
     """Jobs wait for other jobs, so nodes have the dependency keeper."""
     hall: Hall = field(default_factory=Hall)
     """The channel of agents."""
-    store: InMemoryArchiveStore = field(default_factory=InMemoryArchiveStore)
     work: Work = field(default_factory=Work)
     outside: Outside = field(init=False)
     handed: Handed = field(init=False)
     decided: Decided = field(default_factory=Decided)
-    commits: CommitServer | None = None
-    """The log of commits; None: each decision is a message."""
     named: dict[str, int] = field(default_factory=dict)
     """How often a process had each name."""
     pure: dict[str, BoundStage] = field(default_factory=dict)
@@ -120,13 +106,11 @@ class Surroundings:
 
 def stored_at(around: Surroundings, event: Recorded[Any]) -> datetime:
     """Return when the server stored an event (UTC); a commit names a time that may be earlier."""
-    times = {} if around.commits is None else around.commits.stored_at
-    return times.get(event.sequence, event.time)
+    return around.commits.stored_at.get(event.sequence, event.time)
 
 
 def member(around: Surroundings, process: Process) -> Member:
     """Return a process on the log of commits, under a name that no other process has."""
-    assert around.commits is not None
     around.named[process.name] = number = around.named.get(process.name, 0) + 1
     projections = SimulatedProjections(around.buckets, around.network, process) if around.has_snapshots else None
     return Member(around.commits, around.network, process, f"{process.name}-{number}", projections)
@@ -134,13 +118,11 @@ def member(around: Surroundings, process: Process) -> Member:
 
 def log_of(around: Surroundings, process: Process) -> EventLog:
     """Return the log of a process that reads decisions, and may make some."""
-    if around.commits is None:
-        return SimulatedLog(around.server, around.network, process)
     return member(around, process).log
 
 
-class CommitNode:
-    """One process of stages on the log of commits."""
+class Node:
+    """One process of stages."""
 
     def __init__(self, around: Surroundings, process: Process, names: Collection[str]) -> None:
         """Start it."""
@@ -157,10 +139,10 @@ class CommitNode:
         self._member.view.give(view)
         log = self._member.log
         projections = SimulatedProjections(around.buckets, around.network, process)
-        attic = Attic(around.server, around.store, projections, around.network, process)
+        stored = InMemoryStoredLog(around.server)
         ports = bootstrap.Ports(
             settings=around.settings,
-            stored=attic.whole,
+            stored=stored,
             archive=cast("Any", None),
             log=log,
             projections=projections,
@@ -173,9 +155,9 @@ class CommitNode:
         )
         if "recorder" in self._names:
             history = SimulatedHistory(around.history, around.network, process)
-            recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
+            recorder = partial(Recorder, log, cast("Any", history), clock, past=stored)
             stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
-        pure, others = split(stages, view, ports, KEY)
+        pure, others = split(stages, view, ports)
         around.pure.update({stage.name: stage for stage in pure})
         policy = EdgeDecisions(view, sources)
         leading = self._member.leading(projections, around.settings.leader)
@@ -206,66 +188,6 @@ class CommitNode:
         self._is_asked.set()
 
 
-class Node:
-    """One process of stages."""
-
-    def __init__(self, around: Surroundings, process: Process, names: Collection[str]) -> None:
-        """Start it."""
-        self._around = around
-        self._process = process
-        log = SimulatedLog(around.server, around.network, process)
-        clock = ProcessClock(process)
-        projections = SimulatedProjections(around.buckets, around.network, process)
-        attic = Attic(around.server, around.store, projections, around.network, process)
-        ports = bootstrap.Ports(
-            settings=around.settings,
-            stored=attic.whole,
-            archive=cast("Any", None),
-            log=log,
-            projections=projections,
-            clock=clock,
-        )
-        self._states = states = StateStore(Sources.of(log, projections, clock))
-        channel = _channel(around, process)
-        if not around.is_dependent:
-            names = [name for name in names if name != DEPENDENCY_KEEPER.name]
-        stages = bootstrap.compose(ports, names, key=KEY, agents=channel, fetches=channel)
-        history = SimulatedHistory(around.history, around.network, process)
-        if "recorder" in names:
-            recorder = partial(Recorder, log, cast("Any", history), clock, past=attic.whole)
-            stages.append(RECORDER.bind(Recorders(recorder(Stream.LOG), recorder(Stream.LEDGER), None)))
-        if "archiver" in names and around.is_archived:
-            stages.append(attic.archiver(history, candidate(ports, ClockGuard(log, clock), ARCHIVER_LEASE), clock))
-        self._outcomes = DeliveryPolicy(
-            states,
-            is_decided=Cursors(projections, clock, late=LATE).is_behind if around.is_archived else None,
-            chance=Random(f"{around.seed}/{process.name}"),
-        )
-        self._serving = [
-            process.spawn(s.durable, partial(self._serve, s)) for stage in stages for s in stage.subscriptions
-        ]
-        self._loops = [
-            process.spawn(stage.name, partial(_for_ever, stage, loop)) for stage in stages for loop in stage.loops
-        ]
-
-    async def _serve(self, subscription: BoundSubscription) -> None:
-        network, spec = self._around.network, spec_of(subscription)
-        intake = Intake(self._around.server, spec, network, self._process)
-        rush = Random(f"{self._around.seed}/{self._process.name}/{subscription.durable}")
-        while not self._process.is_stopping:
-            deliveries = await intake.take(network.chance.choice((1, 3, 256)), wait=None)
-            postponed = await self._outcomes.apply(subscription, deliveries, is_rush=rush.random() < RUSHES)
-            if postponed is not None:
-                await self._states.sources.clock.sleep(rush.uniform(0, RUSH_S))
-                await self._outcomes.finish(postponed)
-
-    def stop(self) -> None:
-        """In good order: give the lease back, finish what is in hand."""
-        self._process.is_stopping = True
-        for loop in self._loops:
-            loop.cancel()
-
-
 def spec_of(subscription: BoundSubscription) -> DurableSpec:
     """A subscription's durable."""
     return DurableSpec(subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait)
@@ -286,7 +208,7 @@ class WorkerProcess:
         log = SimulatedLog(around.server, around.network, process)
         noise = Random(f"{around.seed}/{process.name}/noise")
         name = process.name.partition("#")[0] if around.is_operated else safe_name(process.name)
-        reports = ListedReports(log, subjects.token(name)) if around.commits is not None else log
+        reports = ListedReports(log, subjects.token(name))
         connection = Connection(
             reports, _channel(around, process), ProcessClock(process), noise=lambda: f"{noise.getrandbits(128):x}"
         )

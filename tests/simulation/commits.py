@@ -1,7 +1,6 @@
 """The log of commits in the simulation: its server, and the processes that read it and store in it.
 
-The server explodes each commit into the streams of the simulated server, as messages under their subjects, so that rules and audits
-read both engines in the same way. It folds the log as it grows, so that a process's fold can be compared.
+The server explodes each commit into the streams of the simulated server, as messages under their subjects, for rules and audits. It folds the log as it grows, so that a process's fold can be compared.
 """
 
 import asyncio
@@ -322,12 +321,12 @@ class SimulatedRoutedLog(RoutedLog):
         self._process = process
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        self.base._note_claims((fact,))
+        self.base.note_claims((fact,))
         return await super().append(fact, expect=expect)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         claims = [event for write in writes for event in getattr(write, "events", ()) if isinstance(event, Started)]
-        self.base._note_claims(claims)
+        self.base.note_claims(claims)
         return await super().write(writes)
 
     async def follow(
@@ -336,7 +335,7 @@ class SimulatedRoutedLog(RoutedLog):
         async for batch in super().follow(stream, *filters, after=after, decode=decode):
             if stream in DECISION_STREAMS:
                 await self._process.wait(0.0 if filters == SEEN_EARLY else self._network.latency(self._process))
-                self.base._note_reading(filters, batch)
+                self.base.note_reading(filters, batch)
             yield batch
 
 

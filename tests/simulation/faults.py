@@ -47,9 +47,7 @@ class Faults:
     distant: float = 0.0
     """Seconds on each way to one machine that is far away."""
     replicating: float = 0.0
-    """Seconds for which an event is in flight among replicas, at most: other guard strings do not see it."""
-    batched: float = 0.0
-    """The decisions of a write are stored as an atomic batch."""
+    """Seconds for which a commit is in flight among replicas, at most."""
     lagging_leader: float = 0.0
     """A commit is refused by a leader of the stream that lags, and names a lower sequence."""
     cut: float = 0.0
@@ -80,7 +78,6 @@ _WORST: Final = Faults(
     lagging=0.3,
     distant=0.3,
     replicating=0.1,
-    batched=1.0,
     lagging_leader=0.1,
     cut=0.5,
     foreign=0.3,

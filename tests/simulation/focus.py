@@ -41,10 +41,6 @@ from .workload import (
     timed,
 )
 
-OFTEN_BEHIND: Final = 0.1
-FAR_BEHIND: Final = 0.9
-"""The share of messages that followers receive late in a schedule with an archive that draws more than `OFTEN_BEHIND`."""
-
 
 @dataclass(frozen=True, slots=True)
 class Focus:
@@ -59,8 +55,6 @@ class Focus:
     workers: tuple[int, ...] = (1, 2, 2)
     outside: int = 0
     """Processes of executors outside."""
-    is_archived: bool = False
-    """Finished executions leave the streams within seconds; processes must not pause for longer, nor use another clock."""
     loss: tuple[float, float] = (0.01, 0.0)
     """The share of messages between workers and the matcher that are lost, and of tasks whose agent dies soon after."""
     mq: int = 0
@@ -80,10 +74,7 @@ class Focus:
 
     def troubled(self, drawn: Faults) -> Faults:
         """The faults of a schedule of this kind."""
-        troubled = replace(drawn, **self.faults)
-        if self.is_archived and drawn.lagging > OFTEN_BEHIND:  # the archiver then overtakes the recorder
-            return replace(troubled, lagging=FAR_BEHIND)
-        return troubled
+        return replace(drawn, **self.faults)
 
 
 _MIXED: Final = Focus("mixed")
@@ -130,7 +121,7 @@ _FOCI: Final = (
         mq=2,
     ),
     Focus(
-        "archive: what is over leaves the streams, and what led to it comes again",
+        "repetitions: what led to what is over comes again",
         bygone,
         {
             "redeliveries": 0.02,
@@ -141,7 +132,6 @@ _FOCI: Final = (
             "clock_steps": 0.0,
         },
         nodes=(2, 3),
-        is_archived=True,
     ),
     Focus(
         "deliveries: who was taken for dead answers while the next one works",
@@ -172,9 +162,9 @@ _FOCI: Final = (
         nodes=(2, 3),
     ),
     Focus(
-        "commits: events are in flight among replicas, and decisions are stored together",
+        "commits: they are in flight among replicas while others are decided",
         flooded,
-        _CALM | {"replicating": 0.1, "batched": 1.0},
+        _CALM | {"replicating": 0.1},
         Temper(paces=(0.05, 0.2, 0.5)),
         nodes=(1, 2, 3),
     ),
@@ -235,7 +225,7 @@ PRIORITIZED_FROM: Final = 4_000_000
 _PRIORITIZED: Final = Focus(
     f"{PRIORITIES}: tasks of several priorities wait for slots together, while leaders change",
     prioritized,
-    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002, "batched": 1.0},
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002},
     Temper(paces=(0.05, 0.5, 2.0), failing=0.2),
     nodes=(2, 3),
 )
@@ -246,7 +236,7 @@ DRAINED_FROM: Final = 5_000_000
 _DRAINED: Final = Focus(
     f"{DRAINS}: agents drain under load, while leaders change",
     drained,
-    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002, "batched": 1.0},
+    {"skew": 0.0, "clock_steps": 0.0, "crash": 0.002},
     Temper(paces=(0.05, 0.5, 4.0)),
     nodes=(2, 3),
     workers=(3,),

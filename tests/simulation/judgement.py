@@ -6,8 +6,6 @@ from dataclasses import replace
 from tests.domain.given import KEY
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.archive.archive import Archive
-from tocsin.archive.combined_log import CombinedLog
 from tocsin.archive.stream_reader import decoded
 from tocsin.domain import dead_letter, execution, history, ledger
 from tocsin.domain.events import ExecutionFact, Message, Recorded
@@ -24,15 +22,8 @@ from .network import at_once
 from .rules import beyond_the_audit
 
 
-class _OneByOne(Archive):
-    """Requests no manifests together: that would wait, and nothing else may run while the end is judged."""
-
-    async def _manifests(self, *_: str, behind: str | None) -> dict[str, bytes | None]:  # noqa: ARG002 - the name is the base class's
-        return {}
-
-
 def everything(around: Surroundings) -> StoredEvents:
-    """The log, whole: what is in the streams, and what was archived."""
+    """All that is stored."""
     kinds = {
         Stream.LEDGER: ("ledger.", "queue.", "agent.", "shards."),
         Stream.LOG: ("execution.", "lock.", "cron.", "dead-letter.", "ownership."),
@@ -40,17 +31,13 @@ def everything(around: Surroundings) -> StoredEvents:
         Stream.REQUESTS: ("trigger.", "cancel.", "enqueue."),
         Stream.INPUTS: ("public.", "outside."),
     }
-    archive = _OneByOne(around.store, around.buckets)
-    log = CombinedLog(InMemoryStoredLog(around.server), archive)
+    log = InMemoryStoredLog(around.server)
     found = {
         stream: [*_readable(one for one in at_once(_stored(log, stream)) if one.subject.startswith(prefixes))]
         for stream, prefixes in kinds.items()
     }
-    everything_ = StoredEvents(*found.values())
-    if around.commits is not None:
-        of = everything_
-        return StoredCommits(of.ledger, of.log, of.reports, of.requests, of.inputs, around.commits.stored_at)
-    return everything_
+    ledger_, log_, reports, requests, inputs = found.values()
+    return StoredCommits(ledger_, log_, reports, requests, inputs, around.commits.stored_at)
 
 
 def _readable(messages: Iterable[StoredMessage]) -> Iterator[Recorded[Message]]:
@@ -67,7 +54,7 @@ def _readable(messages: Iterable[StoredMessage]) -> Iterator[Recorded[Message]]:
                 raise
 
 
-async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
+async def _stored(log: InMemoryStoredLog, stream: Stream) -> list[StoredMessage]:
     upto = (await log.extent(stream)).last
     return [message async for portion in log.messages(stream, upto=upto) for message in portion]
 
@@ -75,15 +62,14 @@ async def _stored(log: CombinedLog, stream: Stream) -> list[StoredMessage]:
 def left_over(around: Surroundings) -> list[str]:
     """Return the work that is still to be done."""
     left = [f"{around.network.on_its_way} questions are on their way"] if around.network.on_its_way else []
-    if around.commits is not None and around.commits.deliveries:
+    if around.commits.deliveries:
         left.append(f"{around.commits.deliveries} followers of commits lag")
     server = around.server
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]
     left += [f"a timer waits: {entry.subject}" for entry in server._streams[Stream.TIMERS].matching(("delay.>",), 0)]
-    if around.commits is not None:
-        left += untaken(around.commits, around.pure.values())
-        left += [f"not shown yet: {one}" for one in wrong_definitions(around)]
+    left += untaken(around.commits, around.pure.values())
+    left += [f"not shown yet: {one}" for one in wrong_definitions(around)]
     recorded = around.history.offset_now(Stream.LOG)
     if recorded != log.last_sequence and log.matching(("execution.>", "dead-letter.>"), recorded):
         left.append(f"recorded up to {recorded} of {log.last_sequence}")
@@ -105,30 +91,13 @@ def violations(around: Surroundings) -> list[str]:
     """Return every violation."""
     everything_ = everything(around)
     return [
-        *(() if around.commits is None else dict.fromkeys(around.commits.violations)),
+        *dict.fromkeys(around.commits.violations),
         *(str(one) for one in everything_.audited(key=KEY).violations),
-        *_not_archived(around),
         *_wrong_history(around, everything_),
         *wrong_definitions(around),
         *broken_by_forgery(everything_),
         *beyond_the_audit(around, replace(everything_, reports=honest(everything_.reports))),
     ]
-
-
-def _not_archived(around: Surroundings) -> list[str]:
-    if not around.server.purged:
-        return []
-    archive = _OneByOne(around.store, around.buckets)
-    kept = {(message.stream, message.sequence) for message in at_once(_archived(archive))}
-    return [
-        f"I8: it was purged, and is in no archive: {stream} {sequence}"
-        for stream, sequence in around.server.purged
-        if (stream, sequence) not in kept
-    ]
-
-
-async def _archived(archive: Archive) -> list[StoredMessage]:
-    return [message for segment in await archive.segments() for message in await archive.messages(segment)]
 
 
 def _wrong_history(around: Surroundings, everything_: StoredEvents) -> list[str]:
@@ -146,10 +115,7 @@ def _wrong_history(around: Surroundings, everything_: StoredEvents) -> list[str]
 
 def is_registered(around: Surroundings) -> bool:
     """Whether every change of a definition was projected."""
-    if around.commits is not None:
-        return not wrong_definitions(around)
-    progress = at_once(around.server.progress(Stream.LEDGER, "registrar"))
-    return progress is not None and progress.is_idle
+    return not wrong_definitions(around)
 
 
 def wrong_definitions(around: Surroundings) -> list[str]:

@@ -4,7 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
-from .mutations import CAUGHT_BY_TESTS, MUTATIONS, made
+from .mutation import made
+from .mutations import CAUGHT_BY_TESTS, MUTATIONS
 
 BUGS = {test: name for name, test in CAUGHT_BY_TESTS.items()}
 

@@ -1,50 +1,27 @@
-"""Deliberate bugs, each of which some schedule must catch: the proof of the simulation.
+"""Deliberate bugs, each of which some schedule must catch: the proof of the simulation."""
 
-A mutation replaces a few words in the source of a function, where they must occur exactly once, and gives the function the compiled
-result for as long as it is active. If the product changes so that the words are gone, the mutation fails and must be rewritten: a
-table whose bugs can no longer be made would prove nothing.
-"""
-
-import ast
-import inspect
-import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count, islice
-from types import CodeType, FunctionType
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from tocsin.stages.recoverer.open_executions import Evidence, OpenExecutions
-
-from tocsin.archive import segment_selection
-from tocsin.archive.archive import Archive
-from tocsin.archive.segment_selection import Cursors, PurgeFilters
 from tocsin.domain import dead_letter, execution, ids, ledger, lock, quorum, recovery, retry
 from tocsin.domain.execution import attempts, lifecycle, tasks
 from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
 from tocsin.domain.task_board import TaskBoard
 from tocsin.domain.task_lanes import TaskLanes
-from tocsin.engine import items, ledger_reader, locks, mq_tasks, public_events, report_authentication, rerun
+from tocsin.engine import locks, mq_tasks, public_events, report_authentication, rerun
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.delivery_policy import DeliveryPolicy
-from tocsin.engine.folds import Folds
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.states import View
-from tocsin.engine.waves import Waves
-from tocsin.ports import event_log, write_entry
 from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, lock_keeper, ticker
+from tocsin.stages import lease_keeper, lock_keeper
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
 from tocsin.stages.agent_keeper.proposals import Proposal, Proposals
 from tocsin.stages.agent_keeper.stage import AgentKeeper
-from tocsin.stages.archiver.archive_eligibility import ArchiveEligibility
-from tocsin.stages.archiver.stage import Archiver, PacedPurge
 from tocsin.stages.dead_letter_sink import DeadLetterSink
-from tocsin.stages.dependency_keeper.stage import DependencyKeeper
+from tocsin.stages.dependency_keeper import stage as dependency_keeper
 from tocsin.stages.matcher.agents import HeardAgent
 from tocsin.stages.matcher.claim_checks import ClaimChecks
 from tocsin.stages.matcher.claims import Claims
@@ -61,78 +38,17 @@ from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder.stage import Recorder
-from tocsin.subjects import paths
 from tocsin.worker.agent import AgentAnnouncer
 from tocsin.worker.outcome import StopReason
 from tocsin.worker.task_pool import Slots
 
+from .engine_mutations import ENGINE_MUTATIONS
 from .focus import DRAINS, FORGERY, OPERATORS, PRIORITIES, QUORUMS, first_of, focus_of
+from .mutation import Edit, Mutation, bug, made
 from .simulation import Engine, play
 
-
-@dataclass(frozen=True, slots=True)
-class Edit:
-    """Replacement words in the source of a function. `names`: further names that the new words use."""
-
-    function: Callable[..., Any]
-    old: str
-    new: str
-    names: dict[str, object] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Mutation:
-    """A bug, in a few words."""
-
-    name: str
-    edits: tuple[Edit, ...]
-
-
-def bug(name: str, function: Callable[..., Any], old: str, new: str, **names: object) -> Mutation:
-    """Return a bug of one edit."""
-    return Mutation(name, (Edit(function, old, new, names),))
-
-
 MUTATIONS: Final[tuple[Mutation, ...]] = (
-    # --- the log and its guards --------------------------------------------------------------------------------------
-    bug(
-        "append behind whatever is last",
-        Waves._write,
-        "await self._log.write(writes)",
-        "await self._log.write("
-        "[Append(w.events, await self._log.tail(w.scope)) if isinstance(w, Append) else w for w in writes])",
-    ),
-    bug(
-        "acknowledge before the facts are stored",
-        DeliveryPolicy.apply,
-        "remainder: list[Item] | None",
-        "for delivery, _ in items:\n"
-        "        await delivery.ack(); delivery._is_answered = False\n"
-        "    remainder: list[Item] | None",
-    ),
-    bug(
-        "believe a replica that there is nothing to do",
-        Waves._confirm,
-        "tails[ref] != at",
-        "False",
-    ),
-    Mutation(
-        "store two decisions of one scope in one batch",
-        (
-            Edit(
-                items.one_for_each_scope,
-                "for part in decided:",
-                "for part in decided:\n        first_of_scope.append(part)\n        continue",
-            ),
-            Edit(event_log.check_scopes, "if scope in checked:", "if False:"),
-        ),
-    ),
-    bug(
-        "guard a claim by another string",
-        paths.scope_of,
-        "return subject_of(message)",
-        "return f'execution.*.{message.execution_id}.>' if isinstance(message, e.Started) else subject_of(message)",
-    ),
+    *ENGINE_MUTATIONS,
     # --- time --------------------------------------------------------------------------------------------------------
     bug(
         "forget the watermark when the clock is behind it",
@@ -164,22 +80,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         (
             Edit(ClockGuard._accept, "offset.least <= (LIMIT_S if self._is_within else AGAIN_S)", "True"),
             Edit(LeaderElection.time, "else now", "else self._clock.now()"),
-        ),
-    ),
-    Mutation(
-        "lead for ever, and append behind whatever is last",
-        (
-            Edit(
-                cast("property", LeaderElection.is_leading).fget or print,
-                "self._clock.monotonic() < self._until",
-                "True",
-            ),
-            Edit(
-                ticker.Ticker._store,
-                "expect=turn.sequence",
-                "expect=await self._log.tail(ledgers.subjects.ledger(turn.job))",
-                {"ledgers": ledger_reader},
-            ),
         ),
     ),
     bug(
@@ -214,8 +114,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "event.refusal is not None",
         "False",
     ),
-    # --- public events
-    # -------------------------------------------------------------------------------------------------
+    # --- public events -----------------------------------------------------------------------------------------------
     bug("announce without a look", public_events.announce, "last > required.after", "False"),
     bug(
         "announce nothing where it was planned before",
@@ -243,7 +142,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(first := job_lock.waiting.first)",
         "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
-    bug("read a lock from the newest that waits", lock.queue, "oldest=state.waiting.oldest", "oldest=0"),
     bug("guess the fencing token", lock_keeper._finish_admission, "job_lock.fence", "job_lock.fence + 1"),
     bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
     bug(
@@ -258,14 +156,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "not _may_hold(end)",
         "not _may_hold(end) or isinstance(end, Cancelled)",
     ),
-    bug(
-        "take each answer for that of the leader",
-        Folds._load,
-        "self._upto[scope] = facts.upto",
-        "self._upto[scope] = 2**60",
-    ),
-    bug("remember a lock whatever is stored", View.forget, "self._store.folds(kind).mark_outdated(ref.key)", "pass"),
-    bug("learn what follows something else", Folds.learn, "if after in (0, sequence):", "if True:"),
     bug(
         "do not admit an execution that has the lock",
         lock_keeper._admission,
@@ -305,9 +195,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "end a wait while the run of an instant is unknown",
-        DependencyKeeper._knows_runs,
-        "return known.windows[job, window]",
-        "return True",
+        dependency_keeper._answer,
+        "if not is_hidden and not is_known:",
+        "if False:",
     ),
     # --- executions --------------------------------------------------------------------------------------------------
     Mutation(
@@ -375,31 +265,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         MqBridge.on_completion,
         'message_id=ids.report_id(report.proof or "", subject)',
         "message_id=execution_id + report.step",
-    ),
-    # --- evidence ----------------------------------------------------------------------------------------------------
-    bug(
-        "take a delay for lost before the retrier handled the failure",
-        Evidence._has_no_delay,
-        'if not await self._has_handled(subjects.RETRIER, *self._reports_on(state, step, outcome="failed")):',
-        "if not await self._is_past(subjects.RETRIER, 0):",
-    ),
-    bug(
-        "take a step for lost before its reports are handled",
-        Evidence._is_past_the_dag_advancer,
-        "return await self._has_handled(",
-        "return True or await self._has_handled(",
-    ),
-    bug(
-        "read no execution at its deadline without news",
-        OpenExecutions.with_news,
-        "now < known.until",
-        "True",
-    ),
-    bug(
-        "believe that an execution was read beyond the answer",
-        OpenExecutions.with_news,
-        "max(known.upto, loaded.upto)",
-        "max(known.upto, loaded.upto) + 10",
     ),
     # --- leases ------------------------------------------------------------------------------------------------------
     bug(
@@ -510,53 +375,11 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "take a request to replay twice", dead_letter.request_replay, "find_replay(state, request) is not None", "False"
     ),
     bug("decide a replay by what holds when it is handled", rerun._planned, "(job, fact.ledger)", "(job, None)"),
-    bug("believe a replica of what was in force", LedgerReader.in_force, "at > upto", "False"),
     bug(
         "settle a dead letter in the name of what failed",
         rerun.resolve_replayed,
         "execution_id=execution_id, reason=",
         "execution_id=letter, reason=",
-    ),
-    # --- the archive -------------------------------------------------------------------------------------------------
-    bug("purge without recording the cursors", Archiver._finish, "await self._archive.tell(state)", "pass"),
-    bug("handle what was decided long ago", Cursors.is_behind, "return sequence <= upto", "return False"),
-    bug(
-        "archive what a stage has not decided on",
-        ArchiveEligibility._decided,
-        "await self._housekeeping.decided(stream)",
-        "(await self._streams.extent(stream)).last",
-    ),
-    bug("archive what is not recorded", ArchiveEligibility._decided, "last = min(last, missing.sequence - 1)", "pass"),
-    bug(
-        "archive what is open",
-        segment_selection.SegmentSelection._take_of_scope,
-        "is_over = decision in",
-        "is_over = True or decision in",
-    ),
-    bug(
-        "archive how things stand",
-        segment_selection.SegmentSelection._take_newest,
-        "self._pick(replaced)",
-        "self._pick(message)",
-    ),
-    bug("forget the archiver before", Archive.write, "previous=state.head", "previous=None"),
-    Mutation(
-        "lead without a lease, and move an archive that another copy moved",
-        (
-            Edit(
-                cast("property", LeaderElection.is_leading).fget or print,
-                "self._clock.monotonic() < self._until",
-                "True",
-            ),
-            Edit(Archive.move, "expect=expect", "expect=None"),
-        ),
-    ),
-    bug("purge what came later", PacedPurge.remove, "purge(subject, upto=upto)", "purge(subject, upto=2**60)"),
-    bug(
-        "purge what is open with what is over",
-        PurgeFilters.take,
-        "self._kept.setdefault(covering, message.sequence)",
-        "pass",
     ),
     # --- operators, limits of queues, and fetches ----------------------------------------------------------------------
     Mutation(
@@ -789,46 +612,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "batch.messages[:3], after",
     ),
     bug("record from a place of one's own", Recorder.recorded, "upto=batch.upto", "upto=place"),
-    bug(
-        "replace a definition without its revision",
-        write_entry,
-        "write.value, expect=write.expect",
-        "write.value",
-    ),
 )
-
-
-@contextmanager
-def made(mutation: Mutation) -> Iterator[None]:
-    """Have the bug, for as long as the block lasts.
-
-    Raises:
-        LookupError: the words that it replaces are not in the source, or more than once.
-    """
-    with ExitStack() as stack:
-        for edit in mutation.edits:
-            function = cast("FunctionType", edit.function)
-            code, names = _mutated(function, edit), function.__globals__
-            stack.callback(setattr, function, "__code__", function.__code__)
-            stack.callback(names.update, {name: names[name] for name in edit.names if name in names})
-            for name in edit.names:
-                stack.callback(names.pop, name, None)
-            names.update(edit.names)
-            function.__code__ = code
-        yield
-
-
-def _mutated(function: FunctionType, edit: Edit) -> CodeType:
-    source = textwrap.dedent(inspect.getsource(function))
-    if source.count(edit.old) != 1:
-        raise LookupError(f"{function.__qualname__} has {source.count(edit.old)} times {edit.old!r}")
-    tree = ast.parse(source.replace(edit.old, edit.new))
-    defined = tree.body[0]
-    assert isinstance(defined, ast.FunctionDef | ast.AsyncFunctionDef)
-    defined.decorator_list.clear()
-    scope = {**function.__globals__}
-    exec(compile(tree, function.__code__.co_filename, "exec"), scope)  # noqa: S102 - the source is the product's
-    return cast("FunctionType", scope[function.__name__]).__code__
 
 
 @dataclass(frozen=True, slots=True)
@@ -841,7 +625,7 @@ class Verdict:
     violation: str | None = None
 
 
-def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine = "messages") -> Verdict:
+def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine | None = None) -> Verdict:
     """Play schedules with a bug, given itself or by its name, until one does not hold."""
     name = mutation if isinstance(mutation, str) else mutation.name
     bug_of_name = next((each for each in MUTATIONS if each.name == name), mutation)
@@ -855,22 +639,20 @@ def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine = "mes
 
 
 FOCUSED: Final[Mapping[str, str]] = {
-    "give the tasks of owned shards to any worker": "shards",
+    "decide on an answer before the fold caught up": "bridge",
+    "show a definition by a fold that lags": "registrations",
+    "replace a definition without its revision": "registrations",
     "end a wait while the run of an instant is unknown": "dependencies",
+    "give the tasks of owned shards to any worker": "shards",
     "hand the lock on for no end by cancellation": "contention",
     "announce nothing again": "wakes",
-    "replace a definition without its revision": "registrations",
     "hand over one attempt": "bridge",
     "report one attempt": "bridge",
     "decide a replay by what holds when it is handled": "letters",
     "accept a claim without a time limit": "leases",
-    "store two decisions of one scope in one batch": "commits",
-    "guard a claim by another string": "commits",
-    "archive what is open": "archive",
     "look at no limit of a job": "agents",
     "hand a task over once": "agents",
     "keep the claims of agents that are lost": "agents",
-    "archive what a stage has not decided on": "archive",
     "take a request to replay twice": "letters",
     "take a report of a worker that lost the lease": "leases",
     "take an answer to what was never handed over": "bridge",
@@ -935,9 +717,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "look at no hold list again before tasks are assigned": (
         "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing[disabled]"
     ),
-    "believe a replica of what was in force": (
-        "tests/stages/test_late_copies.py::test_replica_without_a_definition_decides_nothing"
-    ),
     "claim for an agent that drains since it was chosen": (
         "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing[draining]"
     ),
@@ -973,15 +752,8 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "start a trigger that was refused": (
         "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"
     ),
-    "handle what was decided long ago": "tests/stages/test_archiver.py::test_any_redelivery_adds_nothing",
-    "archive what is not recorded": "tests/stages/test_archiver.py::test_nothing_leaves_before_durables_and_history_saw_it",
     "believe an answer without a token": (
         "tests/stages/test_mq_bridge.py::test_answer_with_a_guessed_token_is_refused"
-    ),
-    "forget the archiver before": "tests/archive/test_manifests.py::test_manifests_are_read_together",
-    "archive how things stand": "tests/archive/test_purge_filters.py::test_how_things_stand_is_purged_by_subject",
-    "lead without a lease, and move an archive that another copy moved": (
-        "tests/stages/test_archiver.py::test_of_two_archivers_one_adds_a_segment"
     ),
     "report that one lease of an attempt is over": ("tests/stages/test_leases.py::test_each_lease_has_its_own_report"),
     "forget the watermark when the clock is behind it": (
@@ -992,21 +764,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     ),
     "look no more who is cancelled before it was let in": (
         "tests/stages/test_lock_keeper.py::test_holder_cancelled_before_its_admission_hands_on"
-    ),
-    "take a delay for lost before the retrier handled the failure": (
-        "tests/stages/test_recoverer.py::test_delay_of_an_unhandled_failure_is_not_lost"
-    ),
-    "take a step for lost before its reports are handled": (
-        "tests/stages/test_recoverer.py::test_step_behind_an_unhandled_success_is_not_lost"
-    ),
-    "read no execution at its deadline without news": (
-        "tests/stages/test_recoverer_looks.py::test_running_attempt_is_read_again_at_its_deadline"
-    ),
-    "believe that an execution was read beyond the answer": (
-        "tests/stages/test_recoverer_looks.py::test_claim_after_a_long_wait_has_its_deadline"
-    ),
-    "purge without recording the cursors": (
-        "tests/stages/test_archiver.py::test_finished_executions_move_to_the_archive_readable"
     ),
 }
 """Bugs that hardly any schedule reaches since another guard stands before them, and the test that catches each."""

@@ -3,16 +3,13 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
 from tocsin import subjects
-from tocsin.adapters.memory.stored_stream import write_together
 from tocsin.domain.events import Message, Recorded, Started, Timer
 from tocsin.ports import (
-    Append,
     Batch,
     Decode,
     DurableSpec,
@@ -40,11 +37,6 @@ from .process import Process
 from .server import Replica, SentClaim, SimulatedBuckets, SimulatedServer
 
 T = TypeVar("T")
-_is_write: ContextVar[bool] = ContextVar("is_write", default=False)
-"""Whether an event is a part of a write, whose claims were noted when it began.
-
-The events of a refused batch are sent again alone. That is the same decision, so the rules judge by its beginning.
-"""
 
 
 class SimulatedLog:
@@ -63,11 +55,7 @@ class SimulatedLog:
         return self._server.max_message_bytes
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        what = f"append {subjects.subject_of(fact)} behind {expect}"
-        if not _is_write.get():
-            self._note_claims((fact,))
-        (sequence,) = await self._ask(what, lambda: self._server.accept([Append((fact,), expect)]))
-        return sequence
+        raise NotImplementedError("decisions are commits")
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         del ttl  # every message stays, so that the judgement sees it
@@ -86,32 +74,13 @@ class SimulatedLog:
         return await self._ask(what, lambda: at_once(self._server.delay(timer, until=until)))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        network = self._network
-        for write in writes:
-            if isinstance(write, Append):
-                self._note_claims(write.events)
-        token = _is_write.set(True)
-        try:
-            if network.faults.batched and network.chance.random() < network.faults.batched:
-                return await write_together(self, writes, self._store_together)
-            return await write_each(self, writes)
-        finally:
-            _is_write.reset(token)
-
-    async def _store_together(self, decisions: Sequence[Append]) -> Sequence[int]:
-        what = " and ".join(
-            f"{subjects.subject_of(event)} behind {decision.expect}"
-            for decision in decisions
-            for event in decision.events
-        )
-        return await self._ask(f"append together {what}", lambda: self._server.accept(decisions))
+        return await write_each(self, writes)
 
     async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        return await self._read(f"load {scope}", scope, lambda replica: replica.load(scope, after=after))
+        raise NotImplementedError("a scope is of decisions")
 
     async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        what = f"load {' and '.join(sorted(scopes))}"
-        return await self._read(what, scopes[0], lambda replica: replica.load_each(*scopes, after=after))
+        raise NotImplementedError("a scope is of decisions")
 
     async def tail(self, scope: str) -> int:
         return await self._ask(f"tail {scope}", lambda: at_once(self._server.tail(scope)), is_read=True)
@@ -156,7 +125,7 @@ class SimulatedLog:
         async with aclosing(self._server.follow(stream, *filters, after=after, decode=decode)) as followed:
             async for batch in followed:
                 await self._process.wait(self._network.following(self._process))
-                self._note_reading(filters, batch)
+                self.note_reading(filters, batch)
                 yield batch
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
@@ -171,14 +140,14 @@ class SimulatedLog:
 
         return await self._ask(f"progress of {durable}", answer, is_read=True)
 
-    def _note_reading(self, filters: Sequence[str], batch: Batch) -> None:
+    def note_reading(self, filters: Sequence[str], batch: Batch) -> None:
         """Note how far the matcher of the process has read."""
         if subjects.queue_events() in filters and (batch.caught_up or self._decisions_upto is not None):
             self._decisions_upto = batch.upto
         elif subjects.ALL_TASKS[0] in filters:
             self._tasks_upto = batch.upto
 
-    def _note_claims(self, events: Sequence[Message]) -> None:
+    def note_claims(self, events: Sequence[Message]) -> None:
         at = self._network.loop.time()
         self._server.sent_claims += (
             SentClaim(event, self._process.name, at, self._decisions_upto, self._tasks_upto)
@@ -189,21 +158,16 @@ class SimulatedLog:
     async def _ask(self, what: str, answer: Callable[[], T | InFlight], *, is_read: bool = False) -> T:
         return await self._network.ask(self._process, what, answer, is_read=is_read)
 
-    async def _read(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> T:
+    async def _read(self, what: str, of: str, asked: Callable[[Replica], T]) -> T:
         """Read from a random replica."""
-        return (await self._read_upto(what, of, asked))[0]
+        network, stream = self._network, subjects.stream_of(of)
 
-    async def _read_upto(self, what: str, of: str | Stream, asked: Callable[[Replica], T]) -> tuple[T, int]:
-        """The same, and up to which sequence of the stream that goes."""
-        network = self._network
-        stream = of if isinstance(of, Stream) else subjects.stream_of(of)
-
-        def answer() -> tuple[T, int]:
+        def answer() -> T:
             lags = network.chance.random() < network.faults.stale
             replica = self._server.replica(stream, network.chance, lags=lags)
             if lags:
                 network.trace.note(network.loop.time(), self._process.name, f"{what} is answered as of {replica.upto}")
-            return asked(replica), replica.upto
+            return asked(replica)
 
         return await self._ask(what, answer, is_read=True)
 

@@ -1,6 +1,5 @@
 """The log as a server keeps it: late and repeated timers, lagging replicas."""
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -8,16 +7,13 @@ from random import Random
 
 from typing_extensions import override
 
-from tests.lock_scope import needed_events
-from tocsin import subjects
 from tocsin.adapters.memory.stored_stream import StoredStream
 from tocsin.domain.events import LeaseTimer, Message, Recorded, Started, Timer
-from tocsin.ports import Append, Loaded
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
 from .clock import ServerClock
-from .network import InFlight, Network
+from .network import Network
 
 MOST_BEHIND = 12
 """Messages that a replica lacks, at most."""
@@ -48,11 +44,7 @@ class SimulatedServer(InMemoryEventLog):
         self._network = network
         self.leases: dict[LeaseTimer, list[tuple[datetime, datetime]]] = {}
         """Of each claim under a lease, when its timer was set (UTC), and until when."""
-        self.purged: list[tuple[Stream, int]] = []
-        """What was taken out of the streams."""
         self.sent_claims: list[SentClaim] = []
-        self._stored_at = dict.fromkeys(Stream, 0.0)
-        """When a stream stores the last event that is in flight (the loop's time): replicas keep the order."""
 
     @override
     async def delay(self, timer: Timer, *, until: datetime) -> None:
@@ -60,16 +52,6 @@ class SimulatedServer(InMemoryEventLog):
         if isinstance(timer, LeaseTimer):
             claim = timer.changed(ends_attempt=False)
             self.leases.setdefault(claim, []).append((self.clock.now(), until))
-
-    def accept(self, decisions: Sequence[Append]) -> list[int] | InFlight:
-        """Store decisions as an atomic batch, at once or when the replicas have them."""
-        proposal = self.propose(decisions)
-        stream = subjects.stream_of(decisions[0].scope)
-        now, longest = self._network.loop.time(), self._network.faults.replicating
-        stored_at = self._stored_at[stream] = max(
-            self._stored_at[stream], now + (self._network.chance.uniform(0.0, longest) if longest else 0.0)
-        )
-        return InFlight(stored_at - now, proposal.store) if stored_at > now else proposal.store()
 
     @override
     def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
@@ -101,17 +83,6 @@ class Replica:
 
     stream: StoredStream
     upto: int
-
-    def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        """The messages that are enough to fold a scope."""
-        if self.upto == self.stream.last_sequence and not subjects.is_lock(scope):
-            return [entry.recorded() for entry in self.stream.last_of_each((scope,)) if entry.sequence > after]
-        return [recorded for recorded in needed_events(self.read(scope)) if recorded.sequence > after]
-
-    def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        """Load several scopes as of the same moment; an empty result does not reveal which moment."""
-        facts = [self.load(scope, after=(after or {}).get(scope, 0)) for scope in scopes]
-        return Loaded(facts, self.upto if any(map(self.last, scopes)) else 0)
 
     def last(self, subject: str) -> Recorded[Message] | None:
         """The newest message that matches."""

@@ -18,7 +18,7 @@ from tocsin.bootstrap import STAGE_NAMES
 from . import faults as faults_
 from . import judgement
 from .agents import Hall
-from .cast import SETTINGS, CommitNode, Node, Surroundings, User, WorkerProcess, forger, mq_executor, operator, outside
+from .cast import SETTINGS, Node, Surroundings, User, WorkerProcess, forger, mq_executor, operator, outside
 from .clock import ServerClock
 from .commits import CommitServer, foreign_body
 from .focus import Focus, focus_of
@@ -44,13 +44,11 @@ SNAPSHOTS: Final = 0.4
 FAR: Final = "node-1"
 """The machine that is far away, where one is."""
 
-Engine: TypeAlias = Literal["messages", "fused", "separate", "mixed"]
-"""Each decision is a message; or decisions are commits of processes with all stages, with one stage each, or with random stages."""
-Played: TypeAlias = Node | CommitNode | WorkerProcess | OutsideExecutor | MqExecutor | Forger
-_PARTS: Final = (
-    ("registrar", "ticker", "planner", "recorder"),
-    tuple(name for name in STAGE_NAMES if name not in {"registrar", "ticker", "planner", "recorder"}),
-)
+Engine: TypeAlias = Literal["fused", "separate", "mixed"]
+"""Processes have all stages, one stage each, or random stages."""
+_SHARES: Final[tuple[Engine, ...]] = ("fused", "fused", "fused", "mixed", "mixed", "separate")
+"""The layouts of seeds, in their shares."""
+Played: TypeAlias = Node | WorkerProcess | OutsideExecutor | MqExecutor | Forger
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class Result:
     facts: int
     seconds: float
     trace: Trace
-    engine: Engine = "messages"
+    engine: Engine
 
     def without_trace(self) -> "Result":
         """The same, lighter to carry about."""
@@ -86,7 +84,7 @@ class Simulation:
     """One schedule, from its seed on."""
 
     seed: int
-    engine: Engine = "messages"
+    engine: Engine
     trace: Trace = field(default_factory=Trace)
     defects: list[str] = field(default_factory=list)
     tasks: "list[asyncio.Task[Any]]" = field(default_factory=list)
@@ -108,23 +106,21 @@ class Simulation:
         self.faults = self.focus.troubled(faults_.draw(Random(f"{self.seed}/faults")))
         network = Network(self.loop, Random(f"{self.seed}/network"), self.trace, self.faults, on_crash=self._replace)
         server = SimulatedServer(self.clock, network)
-        is_on_commits = self.engine != "messages"
         settings = SETTINGS.model_copy(update={"queues": {**SETTINGS.queues, **self.focus.queues}})
         self.around = Surroundings(
             self.seed,
             network,
             server,
+            CommitServer(self.clock, network, server, settings),
             SimulatedBuckets(self.clock),
             InMemoryHistory(),
             self.focus.temper,
-            self.focus.is_archived and not is_on_commits,
             settings,
             self.focus.fetched,
             self.focus.decisions is not None,
             hall=Hall(*self.focus.loss),
             is_dependent=self.focus.is_dependent,
             declared=self.focus.declared,
-            commits=CommitServer(self.clock, network, server, settings) if is_on_commits else None,
             has_snapshots=Random(f"{self.seed}/snapshots").random() < SNAPSHOTS,
         )
 
@@ -200,11 +196,8 @@ class Simulation:
     # --- the cast ----------------------------------------------------------------------------------------------------
 
     def _cast(self, chance: Random) -> None:
-        nodes = chance.choice(self.focus.nodes)
-        parts: Sequence[tuple[str, ...]] = (tuple(STAGE_NAMES),) if chance.random() < 0.6 else _PARTS
-        for number in range(nodes):
-            if self.engine != "messages":
-                parts = _layout(self.engine, Random(f"{self.seed}/{number}/layout"))
+        for number in range(chance.choice(self.focus.nodes)):
+            parts = _layout(self.engine, Random(f"{self.seed}/{number}/layout"))
             for part, names in enumerate(parts):
                 name = f"node-{number + 1}" + ("" if len(parts) == 1 else ascii_lowercase[part])
                 self.seats.append(Seat(name, partial(self._node, names)))
@@ -219,8 +212,8 @@ class Simulation:
         for seat in self.seats:
             self._seat(seat)
 
-    def _node(self, names: tuple[str, ...], process: Process) -> Node | CommitNode:
-        return (Node if self.around.commits is None else CommitNode)(self.around, process, names)
+    def _node(self, names: tuple[str, ...], process: Process) -> Node:
+        return Node(self.around, process, names)
 
     def _seat(self, seat: Seat) -> None:
         if seat.process is not None and seat.process.is_alive:
@@ -286,9 +279,8 @@ class Simulation:
             (faults.server_restarts, self._restart_server),
             (faults.redeliveries, self._redeliver),
             (faults.clock_steps, self._step_clock),
+            (faults.foreign, self._store_foreign),
         )
-        if self.around.commits is not None:
-            happening = (*happening, (faults.foreign, self._store_foreign))
         return [self._every(mean, event) for mean, event in happening if mean]
 
     async def _every(self, mean: float, event: Callable[[], None]) -> None:
@@ -329,9 +321,9 @@ class Simulation:
             durable.again(self.chance.randint(1, durable._upto))
 
     def _store_foreign(self) -> None:
-        if (commits := self.around.commits) is not None:
-            self._note("server", "** a foreign message is stored in the log")
-            commits.publish(foreign_body(commits.stored, self.chance))
+        commits = self.around.commits
+        self._note("server", "** a foreign message is stored in the log")
+        commits.publish(foreign_body(commits.stored, self.chance))
 
     def _step_clock(self) -> None:
         process = self.chance.choice(self.seats).process
@@ -358,7 +350,7 @@ class Simulation:
 
 
 def _layout(engine: Engine, chance: Random) -> Sequence[tuple[str, ...]]:
-    """Return the stages of each process of a node on the log of commits."""
+    """Return the stages of each process of a node."""
     names = list(STAGE_NAMES)
     if engine == "fused":
         return [tuple(names)]
@@ -369,17 +361,22 @@ def _layout(engine: Engine, chance: Random) -> Sequence[tuple[str, ...]]:
     return [tuple(names[first:last]) for first, last in pairwise((0, *ends, len(names)))]
 
 
-def play(seed: int, engine: Engine = "messages") -> Result:
-    """Play the schedule of a seed."""
+def engine_of(seed: int) -> Engine:
+    """Return the layout that a seed plays unless another is asked for."""
+    return Random(f"{seed}/engine").choice(_SHARES)
+
+
+def play(seed: int, engine: Engine | None = None) -> Result:
+    """Play the schedule of a seed, in the layout of the seed if `engine` names none."""
     with quiet():
         try:
             gc.disable()  # a third of the time would go into looking for garbage that the end of the schedule brings anyway
-            return Simulation(seed, engine).run()
+            return Simulation(seed, engine or engine_of(seed)).run()
         finally:
             gc.enable()
 
 
-def play_lightly(seed: int, engine: Engine = "messages") -> Result:
+def play_lightly(seed: int, engine: Engine | None = None) -> Result:
     """The same, without its trace."""
     return play(seed, engine).without_trace()
 

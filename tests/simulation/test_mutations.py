@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from .mutations import CAUGHT_BY_TESTS, FOCUSED, FOUND_BY_ONE_RULE, MUTATIONS, Mutation, judged, made, seeds_of
+from .mutation import Mutation, made
+from .mutations import CAUGHT_BY_TESTS, FOCUSED, FOUND_BY_ONE_RULE, MUTATIONS, judged, seeds_of
 from .simulation import play
 
 SCHEDULES = range(120)  # an early seed catches each; which seed depends on every change of the stages
 CAUGHT = (
-    "acknowledge before the facts are stored",
     "fire by the clock of the machine",
     "fire what was named while the job was paused",
     "make an id of the moment",
@@ -37,7 +37,6 @@ CAUGHT = (
 
 MINOR = (
     "replace a definition without its revision",
-    "archive what a stage has not decided on",
     "take a request to replay twice",
     "take a report of a worker that lost the lease",
     "take an answer to what was never handed over",
@@ -99,6 +98,13 @@ def test_each_bug_behind_another_guard_is_caught() -> None:
     failed = re.findall(r"^FAILED (\S+)", run.stdout, re.MULTILINE)
     assert sorted(failed) == tests, run.stdout
     assert "Failed: Timeout" not in run.stdout, run.stdout
+
+
+@pytest.mark.timeout(PATIENCE_S)
+def test_stage_state_without_an_event_is_caught() -> None:
+    violation = judged("let a stage keep a state of its own", range(40), "fused").violation
+    assert violation is not None
+    assert violation.startswith("AGAIN: ")
 
 
 def test_a_bug_is_gone_behind_its_block() -> None:

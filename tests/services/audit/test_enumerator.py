@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.domain.schedule import strategies as random
 from tests.properties import examples
 from tests.services.explain.past import Past
-from tests.simulation.mutations import Edit, Mutation, made
+from tests.simulation.mutation import Edit, Mutation, made
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.schedule import ScheduleError, parse
 from tocsin.domain.schedule.day_rules import OpenDays

@@ -1,4 +1,4 @@
-"""Deliberate bugs of the engine on the log of commits, each of which some schedule must catch (`mutations`)."""
+"""Deliberate bugs of the engine, each of which some schedule must catch (`mutations`)."""
 
 from datetime import timedelta
 from itertools import count
@@ -7,14 +7,15 @@ from typing import Final
 from tocsin.domain.commit import Seal
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import CommitWriter
+from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.fold import Fold
 from tocsin.engine.leadership import Leadership
 from tocsin.engine.pending import Pending
 from tocsin.stages.retrier import Retrier
 
-from .mutations import Mutation, bug
+from .mutation import Mutation, bug
 
-COMMIT_MUTATIONS: Final[tuple[Mutation, ...]] = (
+ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- the log -------------------------------------------------------------------------------------------------------
     bug(
         "append behind the last message of the log, of any writer",
@@ -100,5 +101,18 @@ COMMIT_MUTATIONS: Final[tuple[Mutation, ...]] = (
         timedelta=timedelta,
         count=count,
     ),
+    # --- the edges -------------------------------------------------------------------------------------------------------
+    bug(
+        "decide on an answer before the fold caught up",
+        EdgeDecisions.apply,
+        "await self._view.proposals.catch_up()",
+        "pass",
+    ),
+    bug(
+        "show a definition by a fold that lags",
+        EdgeDecisions._read,
+        "await self._view.proposals.catch_up()",
+        "pass",
+    ),
+    bug("replace a definition without its revision", EdgeDecisions._make, "value, expect=expect,", "value,"),
 )
-"""Bugs that no schedule with decisions as messages can show."""
