@@ -4,21 +4,19 @@ FastStream's generator makes it from the routers that run. It describes a batch 
 durable, so both are corrected here: each channel is one filter, and its message one event or input.
 """
 
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from faststream.nats import NatsBroker
 from faststream.specification import AsyncAPI
 
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.consumers.stage_router import stage_router
-from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
-from tocsin.engine.delivery_policy import DeliveryPolicy
 from tocsin.engine.stage import BoundStage
-from tocsin.engine.states import StateStore
-from tocsin.engine.step import Sources
 from tocsin.settings import Settings
 from tocsin.stages import STAGES
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
+
+if TYPE_CHECKING:
+    from tocsin.engine.edge import EdgeDecisions
 
 EVERY_STAGE: Final = Settings.model_validate(
     {"queues": {"outside": {"transport": "mq"}, "matched": {"transport": "matched"}}}
@@ -73,11 +71,10 @@ def document(version: str) -> dict[str, Any]:
 
 def _generated(version: str, stages: list[BoundStage]) -> dict[str, Any]:
     """Return FastStream's own document."""
-    clock = ManualClock()
-    policy = DeliveryPolicy(StateStore(Sources.of(InMemoryEventLog(clock), InMemoryProjections(clock), clock)))
+    decisions = cast("EdgeDecisions", None)  # no message comes
     broker = NatsBroker("nats://localhost", apply_types=False, logger=None)
     for stage in stages:
-        broker.include_router(stage_router(stage, policy, _NAMES, marks=ReceivedMarks(), is_specified=True))
+        broker.include_router(stage_router(stage, decisions, _NAMES, is_specified=True))
     specification = AsyncAPI(broker, title="Stages of Tocsin", version=version, schema_version="3.0.0")
     return cast("dict[str, Any]", specification.to_specification().to_jsonable())
 

@@ -142,7 +142,6 @@ async def answers(view: CommitView, log: Sequence[Recorded[Message]], kinds: tup
     found = dict[str, Any]()
     for scope in [*scopes, *any_job, "execution.none.none.>", "dead-letter.none.none.>", "ledger.none.>"]:
         found[f"load {scope}"] = plain(await view.load(scope))
-        found[f"load again {scope}"] = plain(await view.load(scope, after=len(log) // 2))
         found[f"tail {scope}"] = await view.tail(scope)
     for name in [*scopes, *names]:
         last = await view.last(name)

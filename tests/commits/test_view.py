@@ -4,7 +4,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from tests.conformance.worlds import CommitsWorld
+from tests.conformance.worlds import MemoryWorld
 from tocsin import subjects
 from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
@@ -15,13 +15,13 @@ AFTER = 48
 
 
 async def test_follower_of_a_lagging_process_keeps_its_place() -> None:
-    async with CommitsWorld().running() as world, aclosing(world.log.follow(Stream.LOG, after=AFTER)) as batches:
+    async with MemoryWorld().running() as world, aclosing(world.log.follow(Stream.LOG, after=AFTER)) as batches:
         assert (await anext(batches)).upto == AFTER
 
 
 async def test_process_that_folds_nothing_takes_nothing_back() -> None:
-    async with CommitsWorld().running() as world:
-        view = await world.log._view()  # type: ignore[attr-defined]
+    async with MemoryWorld().running() as world:
+        view = await world.log._view()
         view._early = ("ledger.>",)
         fact = Defined(job="nightly", definition=JobDefinition(name="nightly", function="f"))
         async with aclosing(world.log.follow(Stream.LEDGER, "ledger.>", after=0)) as batches:

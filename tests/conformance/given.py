@@ -8,10 +8,13 @@ from tocsin.domain.events import (
     CronTriggeredData,
     Dispatched,
     Due,
+    NotificationDelivered,
+    NotificationRaised,
     Report,
     RetryTimer,
     Started,
 )
+from tocsin.domain.notification import Kind
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -56,6 +59,14 @@ def report(execution_id: str = "e1", *, delivery: int = 1, claim: int | None = N
         claim=claim,
         token="t",
     )
+
+
+def raised(number: str = "n1") -> NotificationRaised:
+    return NotificationRaised(job="a.job", id=number, channel="ops", kind=Kind.FAILED, at=NOON)
+
+
+def delivered(number: str = "n1") -> NotificationDelivered:
+    return NotificationDelivered(job="a.job", id=number, attempt=1)
 
 
 def timer(execution_id: str = "e1", *, attempt: int = 2) -> RetryTimer:

@@ -16,6 +16,7 @@ from tocsin.adapters.nats.log.announcer import AT_ONCE, NUMBER, Announcer, _Othe
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.domain.events import CronTriggered, Message, Recorded
 from tocsin.domain.events.public import CronTriggeredData
+from tocsin.domain.formats.cloud_events import headers_of
 from tocsin.ports import Batch, SequenceConflict
 from tocsin.subjects import ANNOUNCED, Bucket, Stream
 
@@ -79,6 +80,15 @@ async def test_each_event_is_announced_once_in_order(nats: NatsWorld, announcers
             task.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*running)
+
+
+async def test_event_has_the_headers_of_a_cloud_event(nats: NatsWorld) -> None:
+    subscription = await nats.connection.client.subscribe(f"{nats.names.public_prefix}.>")
+    await nats.connection.client.flush()
+    running = announcer(nats, Past(()))
+    await running._announce([event(1)], 0)
+    headers = (await subscription.next_msg(timeout=20)).headers or {}
+    assert headers.items() >= headers_of(cast("CronTriggered", event(1).message), f"/{nats.names.root}").items()
 
 
 async def test_announcer_goes_on_where_another_died(nats: NatsWorld) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from nats.aio.client import ServerVersion
 
+from tests.conformance.given import report
 from tests.conformance.worlds import NatsWorld, World, nats_world
 from tests.domain.given import ID, JOB, admitted, recorded, started
 from tests.durables import take
@@ -22,7 +23,7 @@ from tocsin.adapters.s3.archive_store import S3ArchiveStore
 from tocsin.adapters.s3.bucket import Bucket
 from tocsin.archive.archive import Archive, Origin, State
 from tocsin.archive.combined_log import CombinedLog
-from tocsin.domain.events import Message, Started, Trigger
+from tocsin.domain.events import Message, Trigger
 from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, StoredMessage, pages
 from tocsin.settings.s3 import s3_location
 from tocsin.subjects import Stream, cursor
@@ -164,11 +165,7 @@ async def held(log: InMemoryStoredLog | CombinedLog, *filters: str, **more: obje
 
 # --- housekeeping ----------------------------------------------------------------------------------------------------
 
-CLAIMS = DurableSpec("claims", Stream.LOG, ("execution.*.*.started.>",), ack_wait=60.0)
-
-
-def claim(number: int) -> Started:
-    return started().changed(execution_id=f"{number}")
+REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ack_wait=60.0)
 
 
 async def receive(world: World, *messages: Message) -> None:
@@ -177,38 +174,38 @@ async def receive(world: World, *messages: Message) -> None:
 
 
 async def test_position_is_decided_once_every_durable_acknowledged(world: World) -> None:
-    durable = await world.durable(CLAIMS)
-    await receive(world, admitted(), claim(1), admitted(), claim(2), admitted())
-    assert await world.housekeeping.decided(Stream.LOG) < 2
+    durable = await world.durable(DurableSpec("some", Stream.REPORTS, ("report.*.e2.>",), ack_wait=60.0))
+    await receive(world, report("e1"), report("e2"), report("e1"), report("e2"), report("e1"))
+    assert await world.housekeeping.decided(Stream.REPORTS) < 2
 
     one, two = await take(durable, 2)
     await two.ack()
-    assert await world.housekeeping.decided(Stream.LOG) < 2
+    assert await world.housekeeping.decided(Stream.REPORTS) < 2
     await one.ack()
 
     async def is_decided() -> bool:
-        return await world.housekeeping.decided(Stream.LOG) == 5
+        return await world.housekeeping.decided(Stream.REPORTS) == 5
 
     await world.until(is_decided)
-    assert await world.housekeeping.decided(Stream.LEDGER) == 0
+    assert await world.housekeeping.decided(Stream.REQUESTS) == 0
 
 
 async def test_purge_takes_matches_up_to_a_sequence(world: World) -> None:
-    await receive(world, admitted(), claim(1), started(), claim(2), started(delivery=2), claim(3))
+    await receive(world, *(report(name) for name in ("e0", "e1", "e0", "e2", "e0", "e3")))
     for number in (1, 2, 3):
-        await world.housekeeping.purge(f"execution.*.{number}.>", upto=4)
-    await world.housekeeping.purge(subjects.execution(JOB, ID), upto=3)
-    await world.housekeeping.purge(subjects.execution(JOB, "another"), upto=9)
-    stored = [m async for some in world.stored.messages(Stream.LOG, upto=6) for m in some]
+        await world.housekeeping.purge(f"report.*.e{number}.>", upto=4)
+    await world.housekeeping.purge("report.a_job.e0.>", upto=3)
+    await world.housekeeping.purge("report.a_job.another.>", upto=9)
+    stored = [m async for some in world.stored.messages(Stream.REPORTS, upto=6) for m in some]
     assert [message.sequence for message in stored] == [5, 6]
-    assert (await world.stored.extent(Stream.LOG)).last == 6
+    assert (await world.stored.extent(Stream.REPORTS)).last == 6
 
 
 async def test_message_purged_while_held_is_not_delivered_again(world: World) -> None:
-    durable = await world.durable(CLAIMS)
-    await receive(world, claim(1), claim(2))
+    durable = await world.durable(REPORTS)
+    await receive(world, report("e1"), report("e2"))
     one, two = await take(durable, 2)
-    await world.housekeeping.purge("execution.>", upto=1)
+    await world.housekeeping.purge("report.>", upto=1)
     await one.nak(0)
     await two.nak(0.1)
 
@@ -222,16 +219,16 @@ async def test_purge_of_triggers_includes_public_triggers(nats: NatsWorld) -> No
     await nats.log.publish(subjects.trigger(JOB), Trigger(), message_id="a")
     await nats.connection.store(f"{nats.names.trigger_prefix}.{JOB}", b"{}", {})
     await nats.housekeeping.purge("trigger.>", upto=2)
-    assert (await nats.stored.extent(Stream.LEDGER)).messages == 0
+    assert (await nats.stored.extent(Stream.REQUESTS)).messages == 0
 
 
 async def test_reader_of_purged_messages_reaches_the_end(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follow, "PORTION", 4)
-    await receive(nats, *(claim(n) for n in range(40)))
+    await receive(nats, *(report(f"e{n}") for n in range(40)))
     read = 0
-    async for some in nats.stored.messages(Stream.LOG, "execution.>", upto=40):
+    async for some in nats.stored.messages(Stream.REPORTS, "report.>", upto=40):
         read += len(some)
-        await nats.housekeeping.purge("execution.>", upto=40)
+        await nats.housekeeping.purge("report.>", upto=40)
     assert read < 40
 
 
@@ -279,7 +276,7 @@ async def test_read_ends_after_its_bytes(nats: NatsWorld, monkeypatch: pytest.Mo
 @pytest.mark.parametrize("reason", ["409 Message Size Exceeds MaxBytes", "408 Request Timeout"])
 async def test_end_of_a_request_leaves_the_other(nats: NatsWorld, reason: str) -> None:
     """Otherwise requests would pile up, each with its bytes."""
-    consumer = follow._Consumer(nats.connection, nats.names, Stream.LOG, [], headers_only=True)
+    consumer = follow._Consumer(nats.connection, nats.names, Stream.REPORTS, [])
     consumer._requested = 1_400  # of two requests for 1,000 messages, 600 arrived
     status, _, description = reason.partition(" ")
     ended = {"Status": status, "Description": description, "Nats-Pending-Messages": "400"}
@@ -292,13 +289,14 @@ async def test_purge_of_one_kind_spares_the_other(nats: NatsWorld, monkeypatch: 
     if nats.housekeeping.obstacle():
         pytest.skip("this server does: nothing is archived there")
     monkeypatch.setattr(follow, "PORTION", 4)
-    await nats.receive(f"lock.{JOB}.acquired", b"{}")
-    await receive(nats, admitted(), *(started(delivery=n) for n in range(1, 40)))
+    await nats.receive(f"cancel.{JOB}.e1", b"{}")
+    for number in range(1, 41):
+        await nats.receive(f"trigger.{JOB}", b"{}", f"{number}")
     found: list[int] = []
-    async for some in nats.stored.messages(Stream.LOG, "lock.>", "execution.*.*.*.>", "execution.*.*.*", upto=42):
+    async for some in nats.stored.messages(Stream.REQUESTS, "cancel.>", "trigger.>", upto=42):
         if not found:
-            await nats.housekeeping.purge("lock.>", upto=1)
-            await receive(nats, started(delivery=40))  # if the others were left out, no check would notice
+            await nats.housekeeping.purge("cancel.>", upto=1)
+            await nats.receive(f"trigger.{JOB}", b"{}", "41")  # if the others were left out, no check would notice
         found += [message.sequence for message in some]
     assert found == list(range(1, 43))
 
@@ -312,7 +310,7 @@ async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, mo
 
 
 async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:
-    await receive(nats, claim(1), claim(2), claim(3))
-    await nats.projections.put(subjects.Bucket.CURSORS, cursor(Stream.LOG), b"2")
-    durable = await nats.durable(CLAIMS)
+    await receive(nats, report("e1"), report("e2"), report("e3"))
+    await nats.projections.put(subjects.Bucket.CURSORS, cursor(Stream.REPORTS), b"2")
+    durable = await nats.durable(REPORTS)
     assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]

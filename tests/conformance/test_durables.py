@@ -5,31 +5,32 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from tests.conformance.given import dispatched, report, started
+from tests.conformance.given import report
 from tests.conformance.worlds import World
 from tests.durables import Reader, take
 from tocsin import subjects
+from tocsin.domain.events import Trigger
 from tocsin.ports import Delivery, DurableSpec, acknowledge
 from tocsin.subjects import Stream
 
 ACK_WAIT = 1.0
 PLENTY = 10.0
-TASKS = DurableSpec("tasks", Stream.LOG, subjects.tasks("default"), 30.0)
-GPU_TASKS = DurableSpec("gpu-tasks", Stream.LOG, subjects.tasks("gpu.large"), 30.0)
+TRIGGERS = DurableSpec("triggers", Stream.REQUESTS, ("trigger.>",), 30.0)
+CANCELS = DurableSpec("cancels", Stream.REQUESTS, ("cancel.>",), 30.0)
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ACK_WAIT)
 
 
 async def test_tasks_arrive_in_order_and_unchanged(world: World) -> None:
-    queue = await world.durable(TASKS)
+    queue = await world.durable(TRIGGERS)
     for n in range(5):
-        await world.log.append(dispatched(f"e{n}"), expect=0)
+        await world.log.publish("trigger.a_job", Trigger(reason=f"{n}"), message_id=f"{n}")
 
     tasks = await take(queue, 5)
 
     for n, task in enumerate(tasks):
         stored = await world.log.get(task.subject, task.sequence)
         assert stored is not None
-        assert subjects.decode(task.subject, task.body) == stored.message == dispatched(f"e{n}")
+        assert subjects.decode(task.subject, task.body) == stored.message == Trigger(reason=f"{n}")
         assert (task.subject, task.time, task.message_id) == (stored.subject, stored.time, stored.message_id)
         assert task.delivered == 1
 
@@ -44,9 +45,9 @@ async def test_a_message_keeps_its_id(world: World) -> None:
 
 
 async def test_no_more_than_the_limit_is_taken(world: World) -> None:
-    one, other = await world.durable(TASKS), await world.durable(TASKS)
+    one, other = await world.durable(TRIGGERS), await world.durable(TRIGGERS)
     for n in range(5):
-        await world.log.append(dispatched(f"e{n}"), expect=0)
+        await world.log.publish("trigger.a_job", Trigger(), message_id=f"{n}")
 
     first = await one.take(2, wait=PLENTY)
     rest = await take(other, 3)
@@ -55,9 +56,9 @@ async def test_no_more_than_the_limit_is_taken(world: World) -> None:
 
 
 async def test_empty_take_waits_for_the_first_task(world: World) -> None:
-    queue = await world.durable(TASKS)
+    queue = await world.durable(TRIGGERS)
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
-    await world.log.append(dispatched(), expect=0)
+    await world.log.publish("trigger.a_job", Trigger(), message_id="a")
 
     (task,) = await taking
 
@@ -66,7 +67,7 @@ async def test_empty_take_waits_for_the_first_task(world: World) -> None:
 
 @pytest.mark.parametrize("wait", [0, 0.3])
 async def test_empty_take_returns_nothing_after_its_time(world: World, wait: float) -> None:
-    queue = await world.durable(TASKS)
+    queue = await world.durable(TRIGGERS)
     taking = asyncio.ensure_future(queue.take(10, wait=wait))
 
     async def has_come_back() -> bool:
@@ -77,29 +78,29 @@ async def test_empty_take_returns_nothing_after_its_time(world: World, wait: flo
 
 
 async def test_cancelled_take_loses_no_task(world: World) -> None:
-    queue = await world.durable(TASKS)
+    queue = await world.durable(TRIGGERS)
     taking = asyncio.ensure_future(queue.take(10, wait=PLENTY))
     await asyncio.sleep(0)
     taking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await taking
-    await world.log.append(dispatched(), expect=0)
+    await world.log.publish("trigger.a_job", Trigger(), message_id="a")
 
     (task,) = await take(queue, 1)
 
     assert task.sequence == 1
 
 
-async def test_each_queue_has_its_own_tasks(world: World) -> None:
-    default, gpu = await world.durable(TASKS), await world.durable(GPU_TASKS)
-    await world.log.append(dispatched("e1", queue="gpu.large"), expect=0)
-    await world.log.append(dispatched("e2"), expect=0)
-    sequence = await world.log.append(dispatched("e3"), expect=0)
-    await world.log.append(started("e3"), expect=sequence)
+async def test_each_durable_has_its_own_messages(world: World) -> None:
+    triggers, cancels = await world.durable(TRIGGERS), await world.durable(CANCELS)
+    await world.receive("cancel.a_job.e1", b"{}")
+    await world.receive("trigger.a_job", b"{}", "1")
+    await world.receive("trigger.another", b"{}", "2")
+    await world.receive("enqueue.a_job.e1", b"{}")
 
-    assert [task.sequence for task in await take(default, 2)] == [2, 3]
-    assert [task.sequence for task in await take(gpu, 1)] == [1]
-    assert list(await default.take(10, wait=0)) == list(await gpu.take(10, wait=0)) == []
+    assert [task.sequence for task in await take(triggers, 2)] == [2, 3]
+    assert [task.sequence for task in await take(cancels, 1)] == [1]
+    assert list(await triggers.take(10, wait=0)) == list(await cancels.take(10, wait=0)) == []
 
 
 async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:

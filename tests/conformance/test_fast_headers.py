@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from nats.aio.client import Client
 
 from tocsin.adapters.nats.fast_client import PARSER_METHOD, HeaderBlock, parse, read_headers_fast
-from tocsin.subjects import EXPECTED_SEQUENCE, EXPECTED_SUBJECT, MESSAGE_ID, ORIGIN, foreign_reason
 
 LINES = st.lists(
     st.one_of(
@@ -51,41 +50,6 @@ def test_lazily_read_header_block_holds_the_same(raw: bytes) -> None:
     assert "Missing" not in block
     with pytest.raises(KeyError):
         block["Missing"]
-
-
-SCOPE = "tocsin.0.execution.j.1.>"
-SIZE = "Nats-Msg-Size"
-GUARD = st.sampled_from(
-    [
-        *(f"{name}: {SCOPE}" for name in (EXPECTED_SUBJECT, ORIGIN, MESSAGE_ID)),
-        *(f"{EXPECTED_SUBJECT}:{space}{SCOPE}{space}" for space in ("", " ", "\t")),
-        *(f"{EXPECTED_SUBJECT}: {other}" for other in ("", "tocsin.0.execution.j.2.>", "execution.j.1.>")),
-        *(f"{EXPECTED_SEQUENCE}: {number}" for number in (0, 7, "")),
-        f"{SIZE}: 473",
-        "",
-        "no colon",
-    ]
-)
-
-
-@given(st.lists(GUARD, max_size=5))
-@example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}"])
-@example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}", f"{SIZE}: 473"])
-@example([f"{EXPECTED_SEQUENCE}: 7", f"{EXPECTED_SUBJECT}: {SCOPE}", f"{ORIGIN}: TOCSIN_LOG"])
-def test_guard_is_judged_as_in_parsed_headers(lines: list[str]) -> None:
-    raw = "\r\n".join(lines).encode()
-    block = HeaderBlock(HeaderBlock.BEGIN + raw + b"\r\n\r\n")
-    subject = "execution.j.1.started.main.1.1"
-    for is_reply in (None, True, False):
-        judged = foreign_reason(subject, block, is_reply=is_reply)
-        assert judged == foreign_reason(subject, parse(raw), is_reply=is_reply)
-    assert (block.sole_guard is not None) <= ({*parse(raw)} - {SIZE} == {EXPECTED_SEQUENCE, EXPECTED_SUBJECT})
-
-
-@pytest.mark.parametrize("size", ["", f"{SIZE}: 473\r\n"])
-def test_headers_of_a_plain_decision_are_a_guard(size: str) -> None:
-    raw = f"{EXPECTED_SEQUENCE}: 7\r\n{EXPECTED_SUBJECT}: {SCOPE}\r\n{size}\r\n".encode()
-    assert HeaderBlock(HeaderBlock.BEGIN + raw).sole_guard == SCOPE
 
 
 def test_last_of_two_equal_header_names_counts() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from pydantic_core import from_json
 
-from tests.conformance.given import dispatched
+from tests.conformance.given import report
 from tests.conformance.worlds import NatsWorld
 from tocsin import subjects
 from tocsin.adapters.nats.client import wire
@@ -15,17 +15,18 @@ from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.ports import LaggingReplica
 from tocsin.subjects import Stream
 
-SCOPE = subjects.execution("a.job", "e1")
+SCOPE = "report.a_job.e1.>"
 SIZE = 60_000
 
 
 async def stored(nats: NatsWorld, count: int, size: int = SIZE) -> list[int]:
-    """Store events of one execution, each of `size` bytes."""
-    sequences: list[int] = []
-    for number in range(count):
-        event = dispatched(step=f"s{number}").changed(input={"x": "x" * size})
-        sequences.append(await nats.log.append(event, expect=sequences[-1] if sequences else 0))
-    return sequences
+    """Store reports on one execution, each of `size` bytes."""
+    return [await publish(nats, number, size) for number in range(count)]
+
+
+async def publish(nats: NatsWorld, claim: int, size: int) -> int:
+    large = report(claim=claim).changed(result="x" * size)
+    return await nats.log.publish(subjects.subject_of(large), large, message_id=f"{claim} {size}")
 
 
 async def test_long_reply_is_read_in_pages(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,8 +34,8 @@ async def test_long_reply_is_read_in_pages(nats: NatsWorld, monkeypatch: pytest.
     for size in (1, 2_500, 4_000, 100_000):
         monkeypatch.setattr(direct_get, "PAGE_BYTES", size)
         assert [event.sequence for event in await nats.log.load(SCOPE)] == sequences
-        assert [event.sequence for event in await nats.log.read("execution.>")] == sequences
-        loaded = await nats.log.load_each(SCOPE, subjects.execution("a.job", "e2"))
+        assert [event.sequence for event in await nats.log.read("report.>")] == sequences
+        loaded = await nats.log.load_each(SCOPE, "report.a_job.e2.>")
         assert [[event.sequence for event in facts] for facts in loaded.facts] == [sequences, []]
 
 
@@ -46,8 +47,8 @@ async def test_change_between_pages_is_not_missed(nats: NatsWorld, monkeypatch: 
     async def then_changed(subject: str, body: bytes) -> object:
         nonlocal newest
         answer = await request_many(subject, body)
-        if newest == sequences[-1]:  # after the first page, an event that the next page would have is replaced
-            newest = await nats.log.append(dispatched(step="s2"), expect=newest)
+        if newest == sequences[-1]:  # after the first page, a message that the next page would have is replaced
+            newest = await publish(nats, 2, 10)
         return answer
 
     monkeypatch.setattr(direct_get, "PAGE_BYTES", 2_500)
@@ -74,31 +75,12 @@ async def test_page_of_a_lagging_replica_is_read_again(
 
     monkeypatch.setattr(direct_get, "PAGE_BYTES", 2_500)
     monkeypatch.setattr(nats.connection, "request_many", behind)
-    reading = DirectGet(nats.connection, nats.names.stream(Stream.LOG)).last_of_each([nats.names.to_wire(SCOPE)])
+    reading = DirectGet(nats.connection, nats.names.stream(Stream.REPORTS)).last_of_each([nats.names.to_wire(SCOPE)])
     if lags > 1:
         with pytest.raises(LaggingReplica):
             await reading
     else:
         assert [message.sequence for message in await reading] == sequences
-
-
-async def test_known_messages_are_not_transferred(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    sequences = await stored(nats, 4)
-    request_many, transferred = nats.connection.request_many, list[int]()
-
-    async def counted(subject: str, body: bytes) -> tuple[list[Reply], Reply]:
-        messages, end = await request_many(subject, body)
-        transferred.append(len(messages))
-        return messages, end
-
-    monkeypatch.setattr(nats.connection, "request_many", counted)
-    for known in (sequences[1], sequences[-1], sequences[-1] + 1_000):
-        loaded = await nats.log.load_each(SCOPE, after={SCOPE: known})
-        assert [one.sequence for one in loaded.facts[0]] == [one for one in sequences if one > known]
-        assert loaded.upto == sequences[-1]
-    assert transferred == [2, 0, 0]
-    await nats.log.load_each(SCOPE, "execution.another.one.>", after={SCOPE: sequences[-1]})
-    assert transferred[-1] == 4  # a scope of which nothing is known is read from its beginning
 
 
 async def test_long_replies_keep_the_connection(nats: NatsWorld) -> None:
@@ -112,7 +94,7 @@ async def test_long_replies_keep_the_connection(nats: NatsWorld) -> None:
 
 async def test_read_is_repeated_after_a_lost_connection(nats: NatsWorld) -> None:
     sequences = await stored(nats, 2)
-    stream = DirectGet(nats.connection, nats.names.stream(Stream.LOG))
+    stream = DirectGet(nats.connection, nats.names.stream(Stream.REPORTS))
     reading = asyncio.create_task(stream.last_of_each([nats.names.to_wire(SCOPE)]))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

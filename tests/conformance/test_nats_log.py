@@ -1,45 +1,47 @@
 """The behaviour of the log on a real server only: public subjects, and recovery from trouble."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 from random import Random
 
 import pytest
-from typing_extensions import override
 
-from tests.conformance.given import cron_triggered, dispatched, report, started
-from tests.conformance.test_durables import TASKS
+from tests.conformance.given import cron_triggered, delivered, raised, report
 from tests.conformance.test_event_log import Following
 from tests.conformance.worlds import NatsWorld, fresh_names
-from tests.durables import NatsDurable
+from tests.durables import NatsDurable, take
 from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client import connection as connections
+from tocsin.adapters.nats.client import wire
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.client.transport import Outgoing
 from tocsin.adapters.nats.client.wire import Reply
-from tocsin.adapters.nats.log import event_log, follow
-from tocsin.adapters.nats.log.direct_get import DirectGet, Stored
+from tocsin.adapters.nats.log import follow
 from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
-from tocsin.ports import Batch, DurableSpec, Headings, LogUnavailable, NotAllowed, SequenceConflict, StaleRead
+from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from tocsin.subjects import Stream
 
-Watching = AsyncGenerator[Headings, None]
-SCOPE = subjects.execution("a.job", "e1")
+SCOPE = subjects.notification("a.job", "n1")
+REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ack_wait=30.0)
 
 
 async def test_only_stored_public_events_are_republished(nats: NatsWorld) -> None:
     heard = await nats.connection.client.subscribe(f"{nats.names.public_prefix}.>")
-    first = await nats.log.append(cron_triggered(run=1), expect=0)
+    subject = nats.names.to_wire("cron.triggered.a_job")
+
+    async def announce(run: int, expect: int) -> int:
+        return await nats.connection.store(subject, cron_triggered(run=run).encode(), {wire.EXPECTED_LAST: str(expect)})
+
+    first = await announce(1, 0)
     with pytest.raises(SequenceConflict):
-        await nats.log.append(cron_triggered(run=2), expect=0)
-    await nats.log.append(dispatched(), expect=0)
-    await nats.log.append(cron_triggered(run=3), expect=first)
+        await announce(2, 0)
+    await announce(3, first)
 
     messages = [await heard.next_msg(timeout=10) for _ in range(2)]
     await nats.connection.client.flush()
@@ -75,15 +77,14 @@ async def test_streams_of_requests_are_apart(nats: NatsWorld) -> None:
     own = await nats.log.publish(subjects.trigger("a.job"), Trigger(reason="own"), message_id="same")
     assert (public, own) == (1, 1)
     assert [one.message for one in await nats.log.read("trigger.>")] == [Trigger(reason="own")]
-    assert await nats.log.end(Stream.LEDGER) == 0
 
 
 async def test_append_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     _lose_the_first_answer(nats, monkeypatch)
     with pytest.raises(SequenceConflict):
-        await nats.log.append(dispatched(), expect=0)
+        await nats.log.append(raised(), expect=0)
 
-    assert [found.message for found in await nats.log.load(SCOPE)] == [dispatched()]
+    assert [found.message for found in await nats.log.load(SCOPE)] == [raised()]
 
 
 async def test_input_with_a_lost_answer_is_stored_once(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,9 +106,9 @@ async def test_writes_of_one_moment_are_one_request(nats: NatsWorld, monkeypatch
     first, second, third, other, conflict = [
         asyncio.ensure_future(work)
         for work in (
-            *(nats.log.publish("trigger.j", Trigger(), message_id=id_) for id_ in ("a", "b", "c")),
-            nats.log.append(dispatched(), expect=0),
-            nats.log.append(started(), expect=7),
+            *(nats.streams.publish("trigger.j", Trigger(), message_id=id_) for id_ in ("a", "b", "c")),
+            nats.streams.append(raised(), expect=0),
+            nats.streams.append(delivered(), expect=7),
         )
     ]
     await asyncio.sleep(0)
@@ -143,14 +144,14 @@ async def test_repeated_id_is_believed_without_a_look(nats: NatsWorld, monkeypat
 async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nats.connection, "_patience", 0.0)
     monkeypatch.setattr(connections, "_FIRST_PAUSE_S", 0.0)
-    await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.LOG)}")
+    await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.REQUESTS)}")
 
     with pytest.raises(LogUnavailable):
-        await nats.log.append(dispatched(), expect=0)
+        await nats.log.publish("trigger.j", Trigger(), message_id="a")
 
     async def is_reported() -> bool:
         try:
-            await nats.log.load(SCOPE)
+            await nats.log.load("trigger.j")
         except LogUnavailable:
             return True
         return False
@@ -162,27 +163,27 @@ async def test_closed_connection_is_reported_immediately(nats: NatsWorld) -> Non
     await nats.connection.client.close()
 
     with pytest.raises(LogUnavailable):
-        await nats.log.append(dispatched(), expect=0)
+        await nats.log.publish("trigger.j", Trigger(), message_id="a")
     with pytest.raises(LogUnavailable):
-        await nats.log.last(SCOPE)
+        await nats.log.last("trigger.j")
 
 
 async def test_a_follower_outlives_its_consumer(nats: NatsWorld) -> None:
-    stream = nats.names.stream(Stream.LOG)
-    async with aclosing(nats.log.follow(Stream.LOG, "execution.>", after=0)) as batches:
-        await nats.log.append(dispatched("e1"), expect=0)
-        assert [one.message for one in (await _messages(batches)).messages] == [dispatched("e1")]
+    stream = nats.names.stream(Stream.REQUESTS)
+    async with aclosing(nats.log.follow(Stream.REQUESTS, "trigger.>", after=0)) as batches:
+        first = await nats.log.publish("trigger.j", Trigger(), message_id="a")
+        assert [one.sequence for one in (await _messages(batches)).messages] == [first]
 
         waiting = asyncio.ensure_future(_messages(batches))
         (name,) = (await nats.connection.manage(f"CONSUMER.NAMES.{stream}"))["consumers"][-1:]
         await nats.connection.manage(f"CONSUMER.DELETE.{stream}.{name}")
-        await nats.log.append(dispatched("e2"), expect=0)
+        second = await nats.log.publish("trigger.j", Trigger(), message_id="b")
 
-        assert [one.message for one in (await waiting).messages] == [dispatched("e2")]
+        assert [one.sequence for one in (await waiting).messages] == [second]
 
 
 async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> None:
-    stream = nats.names.stream(Stream.LOG)
+    stream = nats.names.stream(Stream.REQUESTS)
 
     async def consumers() -> int:
         total: int = (await nats.connection.manage(f"CONSUMER.NAMES.{stream}"))["total"]
@@ -192,11 +193,15 @@ async def test_a_follower_removes_its_consumer_when_it_ends(nats: NatsWorld) -> 
         return await consumers() == before
 
     before = await consumers()
-    async with aclosing(nats.log.follow(Stream.LOG, after=None)) as batches:
+    async with aclosing(nats.log.follow(Stream.REQUESTS, after=None)) as batches:
         await anext(batches)
         assert await consumers() == before + 1
 
     await nats.until(is_gone)
+
+
+def _any(subject: str, body: bytes) -> Trigger:  # noqa: ARG001 - as `decode`
+    return Trigger()
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -207,12 +212,12 @@ async def test_follower_far_behind_brings_every_kind_in_order(
     monkeypatch.setattr(follow, "FAR", 3)
     monkeypatch.setattr(follow, "PORTION", 4)
     chance, numbers = Random(seed), count()  # noqa: S311 - a test
-    kinds = ("started.main.1.1", "completed", "cancelled", "planned")
-    followed = [f"execution.*.*.{kind}" for kind in kinds[:3]]
+    kinds = ("completed", "failed", "lost", "other")
+    followed = [f"report.*.*.{kind}.>" for kind in kinds[:3]]
 
     async def store(kind: str) -> tuple[int, str]:
-        subject = f"execution.a_job.e{next(numbers)}.{kind}"
-        return await nats.decide(subject, b"{}"), subject
+        subject = f"report.a_job.e{next(numbers)}.{kind}.main.1"
+        return await nats.receive(subject, b"{}"), subject
 
     stored = [await store(chance.choice(kinds[chance.randrange(3) :])) for _ in range(60)]
     gone = chance.sample(stored, k=8)
@@ -222,13 +227,13 @@ async def test_follower_far_behind_brings_every_kind_in_order(
     expected = [
         (sequence, subject)
         for sequence, subject in stored
-        if sequence > after and (sequence, subject) not in gone and not subject.endswith("planned")
+        if sequence > after and (sequence, subject) not in gone and ".other." not in subject
     ]
     found: list[tuple[int, str]] = []
     reached: list[int] = []
-    async with aclosing(nats.log.watch(Stream.LOG, *followed, after=after)) as batches:
+    async with aclosing(nats.log.follow(Stream.REPORTS, *followed, after=after, decode=_any)) as batches:
         async for batch in batches:
-            found += [(heading.sequence, heading.subject) for heading in batch.headings]
+            found += [(one.sequence, one.subject) for one in batch.messages]
             reached.append(batch.upto)
             if batch.caught_up:
                 break
@@ -236,41 +241,44 @@ async def test_follower_far_behind_brings_every_kind_in_order(
         assert reached == sorted(reached)
         assert reached[-1] == stored[-1][0]
         late = [await store(chance.choice(kinds[:3])) for _ in range(20)]
-        headings = list[tuple[int, str]]()
+        newer = list[tuple[int, str]]()
         async for batch in batches:
-            headings += [(one.sequence, one.subject) for one in batch.headings]
-            if len(headings) >= len(late) and batch.caught_up:
+            newer += [(one.sequence, one.subject) for one in batch.messages]
+            if len(newer) >= len(late) and batch.caught_up:
                 break
-        assert headings == late
+        assert newer == late
 
 
 async def test_follower_of_newest_messages_gets_these_alone(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if many are pending."""
     monkeypatch.setattr(follow, "FAR", 3)
     monkeypatch.setattr(follow, "PORTION", 4)
-    subjects_ = [f"execution.a_job.e{number}.{kind}" for number in range(10) for kind in ("completed", "cancelled")]
-    stored = [
-        (await nats.connection.store(nats.names.to_wire(one), b"{}", {}), one) for one in subjects_ + subjects_[8:]
-    ]
+    subjects_ = [f"report.a_job.e{number}.{kind}.main.1" for number in range(10) for kind in ("completed", "failed")]
+    stored = [(await nats.receive(one, b"{}"), one) for one in subjects_ + subjects_[8:]]
     found: list[tuple[int, str]] = []
-    filters = ("execution.*.*.completed", "execution.*.*.cancelled")
-    async with aclosing(nats.log.follow(Stream.LOG, *filters, after=None)) as batches:
+    filters = ("report.*.*.completed.>", "report.*.*.failed.>")
+    async with aclosing(nats.log.follow(Stream.REPORTS, *filters, after=None, decode=_any)) as batches:
         async for batch in batches:
-            found += [(one.sequence, one.subject) for one in (*batch.messages, *batch.foreign)]
+            found += [(one.sequence, one.subject) for one in batch.messages]
             if batch.caught_up:
                 break
     assert found == stored[:8] + stored[len(subjects_) :]
 
 
-async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -> None:
+async def test_writers_followers_and_readers_survive_a_restart(tmp_path: Path) -> None:
     names = fresh_names()
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
         port, url = server.port, server.url
         async with connect(url, reconnect_time_wait=0.05) as connection:
-            await provision(connection, names, durables=[TASKS])
-            log, queue = NatsEventLog(connection, names), NatsDurable(connection, names, TASKS.stream, TASKS.name)
-            first = await log.append(dispatched("e1"), expect=0)
-            async with aclosing(log.follow(Stream.LOG, "execution.>", after=0)) as batches:
+            await provision(connection, names, durables=[REPORTS])
+            log, queue = NatsEventLog(connection, names), NatsDurable(connection, names, REPORTS.stream, REPORTS.name)
+
+            async def publish(name: str) -> int:
+                one = report(name)
+                return await log.publish(subjects.subject_of(one), one, message_id=name)
+
+            first = await publish("e1")
+            async with aclosing(log.follow(Stream.REPORTS, "report.>", after=0)) as batches:
                 assert (await _messages(batches)).upto == first
                 (task,) = await queue.take(1, wait=10)
                 await task.ack()
@@ -280,14 +288,13 @@ async def test_writers_followers_and_workers_survive_a_restart(tmp_path: Path) -
                 await asyncio.to_thread(server.stop)
                 with pytest.raises(LogUnavailable):
                     await taking
-                appending = asyncio.ensure_future(log.append(started("e1"), expect=first))
+                publishing = asyncio.ensure_future(publish("e2"))
                 with EmbeddedServer(tmp_path, port=port).start():
-                    second = await appending
-                    assert [one.message for one in (await following).messages] == [started("e1")]
-                    third = await log.append(dispatched("e2"), expect=0)
-                    assert [one.sequence for one in await queue.take(10, wait=60)] == [third]
+                    second = await publishing
+                    assert [one.message for one in (await following).messages] == [report("e2")]
+                    third = await publish("e3")
+                    assert [one.sequence for one in await take(queue, 2)] == [second, third]
                     assert second < third
-                    await log.publish(subjects.subject_of(report()), report(), message_id="r")
 
 
 async def _messages(batches: Following) -> Batch:
@@ -306,33 +313,3 @@ def _lose_the_first_answer(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> 
         return [LogUnavailable("the answer is lost")] * len(replies) if next(calls) == 1 else replies
 
     monkeypatch.setattr(nats.connection, "request_each", losing)
-
-
-class LaggingReplica(DirectGet):
-    """Direct gets that a replica answers which lacks all messages, `left` times."""
-
-    left = 1
-
-    @override
-    async def scan(
-        self, filter_subject: str, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None
-    ) -> list[Stored]:
-        self.left -= 1
-        if self.left >= 0:
-            return []
-        return await super().scan(filter_subject, after=after, limit=limit, max_bytes=max_bytes)
-
-
-async def test_confirmed_page_is_not_empty_by_lag(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    await nats.log.append(dispatched(), expect=0)
-    replica = LaggingReplica(nats.connection, nats.names.stream(Stream.LOG))
-    monkeypatch.setitem(nats.log._streams, Stream.LOG, replica)
-    assert await nats.log.read("execution.>") == []
-    replica.left = 2
-    assert [m.sequence for m in await nats.log.read("execution.>", confirm=True)] == [1]
-    assert await nats.log.read("execution.>", after=1, confirm=True) == []
-
-    replica.left = 1_000
-    monkeypatch.setattr(event_log, "_SCAN_PAUSE_S", 0)
-    with pytest.raises(StaleRead):
-        await nats.log.read("execution.>", confirm=True)

@@ -5,12 +5,12 @@ from datetime import timedelta
 import pytest
 
 from tests.conformance.given import cron_triggered, dispatched, due, report, started
-from tests.conformance.worlds import MemoryWorld, World
+from tests.conformance.worlds import World
 from tocsin import subjects
 from tocsin.domain.events import Trigger
-from tocsin.ports import Extent, StaleRead, StoredMessage
+from tocsin.ports import StaleRead, StoredMessage
 from tocsin.subjects import Stream
-from tocsin.testing import InMemoryStoredLog
+from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 
 ALL = 1_000_000
 
@@ -21,11 +21,12 @@ async def messages(world: World, stream: Stream, *filters: str, after: int = 0, 
 
 
 async def test_stream_reports_its_extent(world: World) -> None:
-    assert await world.stored.extent(Stream.LOG) in {Extent(0, 0, 0), Extent(1, 0, 0)}
+    assert (await world.stored.extent(Stream.REPORTS)).messages == 0
     for execution_id in ("e1", "e2", "e3"):
-        await world.log.append(dispatched(execution_id), expect=0)
-    assert await world.stored.extent(Stream.LOG) == Extent(1, 3, 3)
-    assert (await world.stored.extent(Stream.LEDGER)).messages == 0
+        await world.receive(f"report.a_job.{execution_id}.completed", b"{}")
+    extent = await world.stored.extent(Stream.REPORTS)
+    assert (extent.first, extent.last, extent.messages) == (1, 3, 3)
+    assert (await world.stored.extent(Stream.REQUESTS)).messages == 0
 
 
 async def test_an_empty_stream_has_an_end(world: World) -> None:
@@ -47,18 +48,6 @@ async def test_any_stored_bytes_are_read(world: World) -> None:
     await world.receive("trigger.a", body, "once")
     (message,) = await messages(world, Stream.REQUESTS)
     assert (message.body, message.headers) == (body, {"Nats-Msg-Id": "once"})
-
-
-async def test_decision_keeps_the_headers_of_its_guard(world: World) -> None:
-    sequence = await world.log.append(dispatched(), expect=0)
-    await world.log.append(started(), expect=sequence)
-    await world.receive("execution.j.0198.completed", b"{}", None)
-    of_stage, next_of_stage, of_another = await messages(world, Stream.LOG)
-    scope = subjects.scope_of(started())
-    for message, expected in ((of_stage, 0), (next_of_stage, sequence)):
-        assert message.headers["Nats-Expected-Last-Subject-Sequence"] == str(expected)
-        assert message.headers["Nats-Expected-Last-Subject-Sequence-Subject"].endswith(scope)
-    assert not any(name.startswith("Nats-Expected") for name in of_another.headers)
 
 
 async def test_a_stream_begins_where_its_first_message_is(world: World) -> None:
@@ -136,17 +125,21 @@ async def test_more_than_one_portion(world: World) -> None:
 
 
 async def test_read_ends_only_at_the_leaders_end() -> None:
-    """`tests/system/test_lagging_replica.py` shows the same on a cluster."""
-    world = MemoryWorld()
+    streams = InMemoryEventLog()
     for number in range(6):
-        await world.log.append(dispatched(f"e{number}"), expect=0)
-    world.stored = InMemoryStoredLog(world.log, lag=2)
-    assert [m.sequence for m in await messages(world, Stream.LOG, upto=4)] == [1, 2, 3, 4]
-    assert await messages(world, Stream.LOG, "execution.*.e9.>") == []
+        streams.receive(f"report.a_job.e{number}.completed", b"{}")
+    stored = InMemoryStoredLog(streams, lag=2)
+
+    async def read(*filters: str, upto: int = ALL) -> list[int]:
+        portions = stored.messages(Stream.REPORTS, *filters, after=0, upto=upto)
+        return [message.sequence async for portion in portions for message in portion]
+
+    assert await read(upto=4) == [1, 2, 3, 4]
+    assert await read("report.*.e9.>") == []
     with pytest.raises(StaleRead):
-        await messages(world, Stream.LOG, upto=5)
+        await read(upto=5)
     with pytest.raises(StaleRead):
-        await messages(world, Stream.LOG, "execution.*.e5.>")
-    await world.log.remove("execution.j.e5.dispatched.main.1", 6)
-    await world.log.remove("execution.j.e4.dispatched.main.1", 5)
-    assert [m.sequence for m in await messages(world, Stream.LOG)] == [1, 2, 3, 4]
+        await read("report.*.e5.>")
+    await streams.remove("report.a_job.e5.completed", 6)
+    await streams.remove("report.a_job.e4.completed", 5)
+    assert await read() == [1, 2, 3, 4]

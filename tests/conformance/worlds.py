@@ -2,20 +2,18 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import count
 from secrets import token_hex
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
 import msgspec
 from nats.errors import NoRespondersError
 
 from tests.durables import NatsDurable, Reader
-from tests.guards import guarded
 from tests.servers import FAST_CLIENT, REPLICAS
-from tocsin import subjects
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
@@ -25,9 +23,9 @@ from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.client.wire import STREAM_NOT_FOUND
+from tocsin.adapters.nats.log.commit_log import NatsCommitLog, NatsTurnChannel
 from tocsin.adapters.nats.log.direct_get import DirectGet
 from tocsin.adapters.nats.log.event_log import NatsEventLog
-from tocsin.adapters.nats.log.leader_lag import ReceivedMarks
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.adapters.routed_log import RoutedLog
@@ -40,8 +38,11 @@ from tocsin.domain.events import Message
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.snapshots import Snapshots
 from tocsin.ports import (
+    Append,
+    Delay,
     DurableSpec,
     EventLog,
+    InputLog,
     LogUnavailable,
     Projections,
     Publish,
@@ -50,13 +51,9 @@ from tocsin.ports import (
     Write,
     Written,
 )
-from tocsin.subjects import Bucket, Stream, stream_of
-from tocsin.testing import (
-    InMemoryEventLog,
-    InMemoryProjections,
-    InMemoryStoredLog,
-    ManualClock,
-)
+from tocsin.ports.commit_log import CommitLog, TurnChannel
+from tocsin.subjects import Bucket, Stream, scope_of, stream_of
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
 
 PATIENCE = 20.0
 SETTLING = 10.0
@@ -84,14 +81,12 @@ class World(Protocol):
         """One reader of a durable."""
         ...
 
-    async def receive(
-        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> int:
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
         """Store arbitrary bytes, as a foreign publisher could."""
         ...
 
     async def decide(self, subject: str, body: bytes) -> int:
-        """Store arbitrary bytes as a stage of another version could: under the guard of their scope."""
+        """Store an event as a stage of another version could."""
         ...
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
@@ -103,68 +98,43 @@ class World(Protocol):
         ...
 
 
-class MemoryWorld:
-    def __init__(self) -> None:
-        self.clock = ManualClock()
-        self.log = InMemoryEventLog(self.clock)
-        self.stored = InMemoryStoredLog(self.log)
-        self.housekeeping = InMemoryStreamPurge(self.log)
-        self.projections = InMemoryProjections(self.clock)
-
-    def now(self) -> datetime:
-        return self.clock.now()
-
-    async def durable(self, spec: DurableSpec) -> Reader:
-        return self.log.durable(spec)
-
-    async def receive(
-        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> int:
-        return self.log.receive(subject, body, message_id=message_id, headers=headers)
-
-    async def decide(self, subject: str, body: bytes) -> int:
-        return await self.receive(subject, body, headers=guarded(subject))
-
-    async def ask(self, job: str, body: bytes, message_id: str) -> int:
-        return self.log.receive(f"public.trigger.{job}", body, message_id=message_id)
-
-    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
-        end = self.clock.monotonic() + PATIENCE
-        while not (found := await look()):
-            assert self.clock.monotonic() < end, f"nothing within {PATIENCE} s"
-            await self.clock.run(0.1)
-        return found
+KEY_OF_INSTALLATION = b"1" * 32
 
 
-class CommitsWorld(MemoryWorld):
-    """Decisions are commits; everything else is as in memory."""
+class CommitsWorld:
+    """An installation whose decisions are commits, over a log of commits and the streams beside it."""
 
-    KEY = b"1" * 32
+    log: RoutedLog
+    stored: CommitStoredLog
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.base, self.clock = InMemoryEventLog(LoopClock()), ManualClock()
-        self.commits = InMemoryCommitLog(SystemClock())
+    def __init__(
+        self, base: InputLog, streams: StoredLog, commits: CommitLog, turns: TurnChannel, projections: Projections
+    ) -> None:
+        self.base = base
+        self._streams = streams
+        self.commits = commits
+        self._turns = turns
+        self.projections = projections
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["CommitsWorld"]:
+    async def running(self) -> AsyncIterator[Self]:
         process = CommitProcess(
             self.commits,
             self.base,
             SystemClock(),
-            self.KEY,
+            KEY_OF_INSTALLATION,
             installation="tocsin",
             name="test",
-            turns=InMemoryTurnChannel(),
+            turns=self._turns,
         )
-        snapshots = Snapshots(self.projections, self.KEY)
+        snapshots = Snapshots(self.projections, KEY_OF_INSTALLATION)
         view = CommitView(self.commits, PARTITION, process.seal, snapshots)
         self.seal = process.seal
 
         async def shown() -> CommitView:
             return view
 
-        self.log = RoutedLog(self.base, shown)  # type: ignore[assignment] # another event log
+        self.log = RoutedLog(self.base, shown)
 
         async def sealed() -> Seal:
             return process.seal
@@ -174,20 +144,12 @@ class CommitsWorld(MemoryWorld):
 
         archive = LogArchive(InMemoryArchiveStore(), InMemoryProjections())
         reader = CommitReader(self.commits, PARTITION, sealed, KEY)
-        self.stored = CommitStoredLog(InMemoryStoredLog(self.base), reader, archive, newest)  # type: ignore[assignment]
+        self.stored = CommitStoredLog(self._streams, reader, archive, newest)
         async with process.running([], view) as self.loop:
             yield self
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
-
-    async def durable(self, spec: DurableSpec) -> Reader:
-        return self.base.durable(spec)
-
-    async def receive(
-        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> int:
-        return self.base.receive(subject, body, message_id=message_id, headers=headers)
+        return datetime.now(UTC)  # a server runs on this machine
 
     async def decide(self, subject: str, body: bytes) -> int:
         chain = Chain(self.seal, LogHead(KEY))
@@ -198,14 +160,28 @@ class CommitsWorld(MemoryWorld):
         await writer.append(self.seal.write(chain.head, writer="other", at=self.now(), taken={}, events=[event]))
         return chain.head.number
 
-    async def ask(self, job: str, body: bytes, message_id: str) -> int:
-        return self.base.receive(f"public.trigger.{job}", body, message_id=message_id)
-
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         async with asyncio.timeout(PATIENCE):
-            while not (found := await look()):  # noqa: ASYNC110 - another process stores it
+            while not (found := await look()):  # noqa: ASYNC110 - another process or the server stores it
                 await asyncio.sleep(0.02)
         return found
+
+
+class MemoryWorld(CommitsWorld):
+    def __init__(self) -> None:
+        self.streams = InMemoryEventLog(LoopClock())
+        self.housekeeping = InMemoryStreamPurge(self.streams)
+        stored, projections = InMemoryStoredLog(self.streams), InMemoryProjections(LoopClock())
+        super().__init__(self.streams, stored, InMemoryCommitLog(SystemClock()), InMemoryTurnChannel(), projections)
+
+    async def durable(self, spec: DurableSpec) -> Reader:
+        return self.streams.durable(spec)
+
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        return self.streams.receive(subject, body, message_id=message_id)
+
+    async def ask(self, job: str, body: bytes, message_id: str) -> int:
+        return self.streams.receive(f"public.trigger.{job}", body, message_id=message_id)
 
 
 async def until_replicated(stream: DirectGet, sequence: int) -> None:
@@ -219,61 +195,45 @@ async def until_replicated(stream: DirectGet, sequence: int) -> None:
 class _SettledLog(NatsEventLog):
     """A log on a cluster whose writes end when the replicas that answer the test's reads have them."""
 
-    def __init__(self, connection: Connection, names: Names, *, marks: ReceivedMarks) -> None:
-        super().__init__(connection, names, marks=marks)
-        self._settled: dict[Stream, int] = {}
-        self._turn = asyncio.Lock()
-
     async def append(self, fact: Message, *, expect: int) -> int:
         sequence = await super().append(fact, expect=expect)
-        await self._settle()
+        await self._settle(scope_of(fact), sequence)
         return sequence
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         sequence = await super().publish(subject, message, message_id=message_id, ttl=ttl)
-        await self._settle()
+        await self._settle(subject, sequence)
         return sequence
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
         await super().publish_together(inputs)
-        await self._settle(inputs[0].subject)
+        await self._settle(inputs[0].subject, await self.end(stream_of(inputs[0].subject)))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         written = await super().write(writes)
-        await self._settle()
+        for write, result in zip(writes, written, strict=True):
+            if result.sequences and not isinstance(write, Delay):
+                subject = write.scope if isinstance(write, Append) else write.subject
+                await self._settle(subject, result.sequences[-1])
         return written
 
-    async def _settle(self, published: str | None = None) -> None:
-        async with self._turn:  # what was written together is waited for once
-            stored = dict(self._writer.newest)
-            if published is not None:
-                stored[stream_of(published)] = await self.end(stream_of(published))
-            await self._settle_all(stored)
-
-    async def _settle_all(self, stored: Mapping[Stream, int]) -> None:
-        for stream, newest in stored.items():
-            if self._settled.get(stream, 0) == newest:
-                continue
-            with suppress(TimeoutError):  # perhaps it was removed since
-                async with asyncio.timeout(SETTLING):
-                    await until_replicated(DirectGet(self._connection, self._names.stream(stream)), newest)
-            self._settled[stream] = newest
+    async def _settle(self, subject: str, sequence: int) -> None:
+        with suppress(TimeoutError):  # perhaps it was removed since
+            async with asyncio.timeout(SETTLING):
+                await until_replicated(self._of(subject), sequence)
 
 
-class NatsWorld:
+class NatsWorld(CommitsWorld):
     def __init__(self, connection: Connection, names: Names) -> None:
         self.connection = connection
         self.names = names
-        self.marks = ReceivedMarks()
-        log = NatsEventLog if REPLICAS is None else _SettledLog
-        self.log = log(connection, names, marks=self.marks)
-        self.stored = NatsStoredLog(connection, names)
+        self.streams = (NatsEventLog if REPLICAS is None else _SettledLog)(connection, names)
         self.housekeeping = NatsStreamPurge(connection, names)
-        self.projections = NatsProjections(connection, names)
+        commits = NatsCommitLog(connection, names.commits_stream, names.commits_prefix)
+        turns = NatsTurnChannel(connection, names.turns)
+        projections = NatsProjections(connection, names)
+        super().__init__(self.streams, NatsStoredLog(connection, names), commits, turns, projections)
         self._open: list[NatsDurable] = []
-
-    def now(self) -> datetime:
-        return datetime.now(UTC)  # the server runs on this machine
 
     async def durable(self, spec: DurableSpec) -> Reader:
         await provision(self.connection, self.names, durables=(spec,), replicas=REPLICAS)
@@ -281,26 +241,14 @@ class NatsWorld:
         self._open.append(reader)
         return reader
 
-    async def receive(
-        self, subject: str, body: bytes, message_id: str | None = None, headers: Mapping[str, str] | None = None
-    ) -> int:
-        return await self._publish(self.names.to_wire(subject), body, message_id, headers)
-
-    async def decide(self, subject: str, body: bytes) -> int:
-        scope = subjects.guard_of(subject)
-        assert scope is not None
-        guard = guarded(
-            subject, prefix=self.names.to_wire(scope).removesuffix(scope), expect=await self.log.tail(scope)
-        )
-        return await self.receive(subject, body, headers=guard)
+    async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
+        return await self._publish(self.names.to_wire(subject), body, message_id)
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
         return await self._publish(f"{self.names.trigger_prefix}.{job}", body, message_id)
 
-    async def _publish(
-        self, wire_subject: str, body: bytes, message_id: str | None, more: Mapping[str, str] | None = None
-    ) -> int:
-        headers = dict(more or {}) | ({"Nats-Msg-Id": message_id} if message_id else {})
+    async def _publish(self, wire_subject: str, body: bytes, message_id: str | None) -> int:
+        headers = {"Nats-Msg-Id": message_id} if message_id else {}
         try:
             # Without the connection's retries: a subject that no stream captures is not captured later either.
             reply = await self.connection.client.request(wire_subject, body, timeout=PATIENCE, headers=headers)
@@ -313,12 +261,6 @@ class NatsWorld:
                 await until_replicated(DirectGet(self.connection, stored["stream"]), sequence)
         return sequence
 
-    async def until(self, look: Callable[[], Awaitable[T]]) -> T:
-        async with asyncio.timeout(PATIENCE):
-            while not (found := await look()):  # noqa: ASYNC110 - the server announces nothing of what is looked for
-                await asyncio.sleep(0.02)
-            return found
-
     async def close(self) -> None:
         for queue in self._open:
             await queue.close()
@@ -326,7 +268,7 @@ class NatsWorld:
     async def remove(self) -> None:
         """Remove the streams and buckets, unless the test closed the connection."""
         buckets = map(self.names.bucket_stream, Bucket)
-        streams = (*self.names.own_streams(), *buckets, self.names.archive_stream)
+        streams = (*self.names.own_streams(), self.names.commits_stream, *buckets, self.names.archive_stream)
         requests = [(f"STREAM.DELETE.{stream}", b"") for stream in streams]
         with suppress(LogUnavailable):
             await self.connection.find_each(requests, absent=STREAM_NOT_FOUND)
@@ -358,7 +300,8 @@ async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
         names = fresh_names()
         await provision(connection, names, bridge=True, replicas=REPLICAS)
         world = NatsWorld(connection, names)
-        yield world
+        async with world.running():
+            yield world
         await world.close()
         if REPLICAS is not None:  # a cluster that keeps the streams of all tests answers too late
             await world.remove()

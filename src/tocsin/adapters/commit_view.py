@@ -7,7 +7,7 @@ read from the log of commits again, so that no event stays in memory. A scope is
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from datetime import datetime
 from typing import Any, Final, cast
@@ -182,7 +182,7 @@ class CommitView:
         if (known := self._known.get(scope_of(one.event.subject))) is not None:
             known.append(one.read_or_error())
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
-                known[:] = _needed(cast("Sequence[Recorded[Message]]", known), 0)
+                known[:] = _needed(cast("Sequence[Recorded[Message]]", known))
 
     def _learn(self, one: SharedEvent) -> None:
         """Let the readers of this process skip an unreadable event that an operator set aside."""
@@ -341,15 +341,10 @@ class CommitView:
             while self.chain.head.sequence < stored.sequence:  # noqa: ASYNC110 - the loop of commits moves it
                 await asyncio.sleep(POLL_S)
 
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the events of a scope that are enough to fold it, oldest first."""
         await self._catch_up()
-        return await self._load(scope, after)
-
-    async def _load(self, scope: str, after: int) -> list[Recorded[Message]]:
-        if scope in self.fold.numbers and self.fold.numbers[scope] <= after:
-            return []
-        return _needed(await self._events_of(scope), after)
+        return _needed(await self._events_of(scope))
 
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
         if (known := self._in_memory(scope)) is not None:
@@ -403,13 +398,12 @@ class CommitView:
                 return known
         return None
 
-    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+    async def load_each(self, *scopes: str) -> Loaded:
         """Implement `ports.EventLog.load_each`."""
         await self._catch_up()
         upto = self._number
         known = [await self._events_of(scope) for scope in scopes]
-        facts = [_needed(events, (after or {}).get(scope, 0)) for scope, events in zip(scopes, known, strict=True)]
-        return Loaded(facts, upto if any(known) else 0)
+        return Loaded([_needed(events) for events in known], upto if any(known) else 0)
 
     async def tail(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
@@ -430,13 +424,12 @@ class CommitView:
         await self._catch_up()
         return self._number
 
-    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+    async def has_newer(self, *filters: str, after: int) -> bool:
         """Return whether an event after a number is stored."""
         await self._catch_up()
         if after >= self._number:
             return False
-        upto = self._number if upto is None else upto
-        async with aclosing(self.past(subjects.any_of(filters), after=after, upto=upto)) as events:
+        async with aclosing(self.past(subjects.any_of(filters), after=after, upto=self._number)) as events:
             return await anext(events, None) is not None
 
     async def last(self, subject: str) -> Recorded[Message] | None:
@@ -451,28 +444,17 @@ class CommitView:
         one = next((one for one in known if one.sequence == sequence), None)
         return await self.reads.get(subject, sequence) if one is None else one
 
-    async def read(
-        self,
-        subject: str,
-        *,
-        after: int = 0,
-        limit: int = 1_000,
-        confirm: bool = False,  # noqa: ARG002 - as fresh as can be
-    ) -> list[Recorded[Message]]:
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
         return await self.reads.readable(subject, after=after, limit=limit)
 
 
-def _needed(events: Sequence[Recorded[Message]], after: int) -> list[Recorded[Message]]:
-    """Return the events after a number that are enough to fold a scope.
-
-    They are the newest event of each subject, and all events that locks need.
-    """
+def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
+    """Return the events that are enough to fold a scope: the newest of each subject, and all that locks need."""
     newest = {recorded.subject: recorded for recorded in events}
-    ordered = sorted(newest.values(), key=lambda recorded: recorded.sequence)
-    first = lock.first_needed(ordered) or sys.maxsize
-    return [r for r in events if r.sequence > after and (r.sequence >= first or newest[r.subject] is r)]
+    first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
+    return [one for one in events if one.sequence >= first or newest[one.subject] is one]
 
 
 def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:

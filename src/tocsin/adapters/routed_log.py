@@ -1,7 +1,7 @@
 """An event log with commits as its decisions; another log has its other streams."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import TypeAlias
@@ -12,10 +12,9 @@ from ..ports import (
     Append,
     Batch,
     Decode,
-    EventLog,
     Headings,
+    InputLog,
     Loaded,
-    Progress,
     Publish,
     Write,
     Written,
@@ -31,14 +30,14 @@ View: TypeAlias = Callable[[], Awaitable[CommitView]]
 class RoutedLog:
     """Implement `ports.EventLog`."""
 
-    def __init__(self, base: EventLog, view: View) -> None:
+    def __init__(self, base: InputLog, view: View) -> None:
         self.base = base
         self._view = view
 
-    async def _of(self, stream: Stream) -> EventLog | CommitView:
+    async def _of(self, stream: Stream) -> InputLog | CommitView:
         return await self._view() if stream in DECISION_STREAMS else self.base
 
-    async def _for(self, subject: str) -> EventLog | CommitView:
+    async def _for(self, subject: str) -> InputLog | CommitView:
         return await self._of(subjects.stream_of(subject))
 
     @property
@@ -83,13 +82,13 @@ class RoutedLog:
         results = iter(own), iter(others)
         return [next(results[not is_own]) for is_own in decided]
 
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the events of a scope."""
-        return await (await self._for(scope)).load(scope, after=after)
+        return await (await self._for(scope)).load(scope)
 
-    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+    async def load_each(self, *scopes: str) -> Loaded:
         """Return the events of scopes."""
-        return await (await self._for(scopes[0])).load_each(*scopes, after=after)
+        return await (await self._for(scopes[0])).load_each(*scopes)
 
     async def tail(self, scope: str) -> int:
         """Return the sequence of the newest message of a scope."""
@@ -103,13 +102,13 @@ class RoutedLog:
         """Return the last sequence of a stream."""
         return await (await self._of(stream)).end(stream)
 
-    async def replicas(self, stream: Stream) -> int:
-        """Return the number of a stream's replicas."""
-        return await self.base.replicas(stream)
+    async def replicas(self) -> int:
+        """Return the number of replicas of the log of commits."""
+        return await self.base.replicas()
 
-    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
-        """Return whether a message after a sequence is stored."""
-        return await (await self._for(filters[0])).has_newer(*filters, after=after, upto=upto)
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        """Return whether an event after a number is stored."""
+        return await (await self._view()).has_newer(*filters, after=after)
 
     async def now(self) -> datetime:
         """Return the log's time."""
@@ -123,11 +122,9 @@ class RoutedLog:
         """Return a message."""
         return await (await self._for(subject)).get(subject, sequence)
 
-    async def read(
-        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
-    ) -> list[Recorded[Message]]:
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return messages of subjects after a sequence."""
-        return await (await self._for(subject)).read(subject, after=after, limit=limit, confirm=confirm)
+        return await (await self._for(subject)).read(subject, after=after, limit=limit)
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
@@ -139,11 +136,7 @@ class RoutedLog:
                 yield batch
 
     async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
-        """Follow the headings of a stream."""
-        async with aclosing((await self._of(stream)).watch(stream, *filters, after=after)) as batches:
+        """Follow the headings of events."""
+        async with aclosing((await self._view()).watch(stream, *filters, after=after)) as batches:
             async for batch in batches:
                 yield batch
-
-    async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        """Return the progress of a durable; events have no durables."""
-        return None if stream in DECISION_STREAMS else await self.base.progress(stream, durable)

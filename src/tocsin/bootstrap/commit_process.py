@@ -40,7 +40,7 @@ from ..engine.stage_leases import StageLeases
 from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
-from ..ports import Clock, EventLog, LogUnavailable, Projections, RequestRefused
+from ..ports import Clock, InputLog, LogUnavailable, Projections, RequestRefused
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
@@ -114,7 +114,7 @@ class CommitProcess:
     def __init__(  # noqa: PLR0913 - the parts of a process
         self,
         log: CommitLog,
-        inputs: EventLog,
+        inputs: InputLog,
         clock: Clock,
         key: bytes,
         *,
@@ -356,7 +356,7 @@ class Commits:
         self,
         connection: Connection,
         names: Names,
-        inputs: EventLog,
+        inputs: InputLog,
         projections: Projections,
         clock: Clock,
         archive: LogArchive,

@@ -19,7 +19,6 @@ from ..adapters.nats.client.jetstream_wait import LEADER_TIMEOUT_S, find_key, re
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
 from ..adapters.nats.log.event_log import NatsEventLog
-from ..adapters.nats.log.leader_lag import ReceivedMarks
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.routed_log import RoutedLog
@@ -31,7 +30,17 @@ from ..archive.archive import Archive
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
-from ..ports import ArchiveStore, Clock, EventLog, History, LogUnavailable, Projections, StoredLog, Unreachable
+from ..ports import (
+    ArchiveStore,
+    Clock,
+    EventLog,
+    History,
+    InputLog,
+    LogUnavailable,
+    Projections,
+    StoredLog,
+    Unreachable,
+)
 from ..settings import Settings
 from ..settings.s3 import S3_SCHEME, s3_location
 from ..subjects import Stream
@@ -70,13 +79,11 @@ class Installation(Ports):
 
     names: Names
     connection: Connection
-    inputs: EventLog
+    inputs: InputLog
     """The log of inputs, without the decisions."""
     commits: Commits
     commit_reader: CommitReader
     """The log of commits from its beginning."""
-    marks: ReceivedMarks = field(default_factory=ReceivedMarks)
-    """What this process received of each stream."""
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -130,10 +137,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         projections = NatsProjections(connection, names)
         store = archive_store(settings, connection)
         archive = Archive(store, projections)
-        foreign, marks = ForeignMessages(), ReceivedMarks()
-        inputs: EventLog = NatsEventLog(
-            connection, names, group_commit=settings.nats.group_commit, foreign=foreign, marks=marks
-        )
+        foreign, inputs = ForeignMessages(), NatsEventLog(connection, names)
         clock = SystemClock()
         log_archive = LogArchive(store, projections)
         key = partial(_stored_key, connection, names)
@@ -152,7 +156,6 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             commit_reader=commits.reader,
             stored=CommitStoredLog(streams, commits.reader, log_archive, newest, past),
             foreign=foreign,
-            marks=marks,
             projections=projections,
             archive=archive,
             clock=clock,

@@ -11,7 +11,7 @@ from ..engine.leader_election import LeaderElection
 from ..engine.presence import Readers
 from ..engine.stage import BoundStage
 from ..engine.stage_leases import StageLeases, lease_of
-from ..ports import Clock, EventLog, Projections
+from ..ports import Clock, InputLog, Projections
 from ..settings import Leader
 
 
@@ -20,7 +20,7 @@ class Leading:
     """The settings and ports that the leases of stages need."""
 
     projections: Projections
-    inputs: EventLog
+    inputs: InputLog
     """The log that gives leaders their time."""
     clock: Clock
     leader: Leader

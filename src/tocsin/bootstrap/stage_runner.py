@@ -23,7 +23,6 @@ from ..adapters.nats.alerts import NatsAlertChannel
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection_end import CLOSING_ERRORS
 from ..adapters.nats.consumers.fed_subscribers import FedSubscribers
-from ..adapters.nats.consumers.priority import PriorityGate
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
 from ..adapters.nats.fetches import NatsFetchChannel
@@ -39,7 +38,7 @@ from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
 from ..engine.leader_election import LeaderElection
 from ..engine.leadership_events import LeadershipEvents
-from ..engine.stage import BoundStage, Calm, StageContext, Storage, always_calm
+from ..engine.stage import BoundStage, StageContext, Storage
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import (
@@ -109,7 +108,6 @@ def compose(  # noqa: PLR0913 - the parts of a process
     *,
     key: bytes,
     storage: Storage | None = None,
-    calm: Calm = always_calm,
     agents: AgentChannel | None = None,
     fetches: FetchChannel | None = None,
     event_streams: EventStreams | None = None,
@@ -121,7 +119,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
 ) -> list[BoundStage]:
     """Start the named stages that the settings need.
 
-    Without `storage`, start only stages that need no history. `calm` waits for the end of a rush. Without
+    Without `storage`, start only stages that need no history. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
     no user outside. `sampling` decides on traces; None: no traces. `spans` takes the spans of executions that are over.
     `channels`: those of the notifier, by name. `fold` returns the fold of the process.
@@ -141,7 +139,6 @@ def compose(  # noqa: PLR0913 - the parts of a process
         fold=fold,
         storage=storage,
         stored=ports.stored,
-        calm=calm,
         agents=agents,
         fetches=fetches,
         event_streams=event_streams,
@@ -252,7 +249,6 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
                 commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
         sources = Sources.of(installation.log, installation.projections, installation.clock)
-        precedence = PriorityGate()
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
         streams = NatsEventStreams(installation.connection, installation.names)
@@ -265,7 +261,6 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             names,
             key=key,
             storage=storage,
-            calm=precedence.calm,
             agents=agents,
             fetches=fetches,
             event_streams=_event_streams(installation, streams, lead),
@@ -288,11 +283,9 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
                 stage,
                 policy,
                 installation.names,
-                marks=installation.marks,
                 finish_within=settings.worker.shutdown_timeout,
                 inbox_prefix=settings.nats.inbox_prefix,
                 fast_client=settings.nats.fast_client,
-                precedence=precedence,
             )
             broker.include_router(router)
         stack.push_async_callback(_stop, broker)

@@ -150,8 +150,6 @@ class EdgeDecisions:
         self,
         subscription: BoundSubscription,
         deliveries: Sequence[Delivery],
-        *,
-        is_rush: bool = False,  # noqa: ARG002 - nothing is put off
     ) -> None:
         """Decide on messages of a durable over a stream of others, and settle each.
 
@@ -169,9 +167,6 @@ class EdgeDecisions:
             order = subscription.ordering_key
             lanes[delivery.sequence if order is None else order(delivery.subject)].append(delivery)
         await asyncio.gather(*(self._settle_lane(subscription, lane) for lane in lanes.values()))
-
-    async def finish(self, remainder: object) -> None:
-        """Do nothing: no decision was put off."""
 
     async def _settle_lane(self, subscription: BoundSubscription, lane: Sequence[Delivery]) -> None:
         for delivery in lane:

@@ -1,51 +1,26 @@
-"""Scopes that foreign messages make followers read, and reports of such messages.
+"""Reports of foreign messages and unreadable events, for operators.
 
 An entry of the bucket `foreign` is written once for each message and process, and removed when the message is voided. A process that starts later may write it
 again, so readers leave out what is voided (`not_voided`). No decision rests on an entry.
 """
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain.events import Message, Recorded, Voided
+from ..domain.events import Voided
 from ..domain.foreign_report import ForeignReport
-from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
+from ..ports import Clock, EventLog, Projections
 from ..subjects import Bucket, DecodeError
 from ..telemetry.foreign import ForeignMessages
 
 INTERVAL_S: Final = 2.0
-RETRY_S: Final = 1.0
-"""The pause before a scope is read again."""
 MAX_READ_AGAIN: Final = 100
 """Unreadable events that are read again before they are shown; those beyond are shown as they were met."""
 MAX_SHOWN: Final = 1_000
 """Entries that a process writes; the audit finds all messages."""
 
 _log = telemetry.get_logger("tocsin.foreign")
-
-
-def scopes_of(foreign: Iterable[Recorded[Message]]) -> list[str]:
-    """Return the scopes that hold foreign messages, each once."""
-    scopes = (subjects.guard_of(recorded.subject) for recorded in foreign)
-    return list(dict.fromkeys(scope for scope in scopes if scope is not None))
-
-
-async def load_scope(log: EventLog, scope: str) -> list[Recorded[Message]]:
-    """Return the messages that are enough to fold a scope.
-
-    A foreign message may hide one of them from a follower. It tries again while the log does not answer. A scope that this version cannot read is empty.
-    """
-    while True:
-        try:
-            return await log.load(scope)
-        except (LogUnavailable, OutdatedState) as error:
-            _log.info("scope not read yet", action="scope-not-read", scope=scope, error=str(error))
-        except DecodeError as error:
-            _log.error("scope unreadable, skipped", action="unreadable", scope=scope, error=str(error))
-            return []
-        await asyncio.sleep(RETRY_S)
 
 
 class ForeignReports:

@@ -122,15 +122,12 @@ class LedgerReader:
                 return self._all
             is_continued = 0 < known < tail <= known + MAX_BEHIND
             events: dict[str, dict[int, Recorded[Message]]] = {}
-            doubtful: dict[str, None] = {}
             newest = self._newest if is_continued else None
             after = known if is_continued else None
             async with aclosing(self._log.follow(Stream.LEDGER, *FACTS, after=after)) as follower:
                 async for batch in follower:
                     for recorded in batch.messages:
                         events.setdefault(subjects.job_of(recorded.subject), {})[recorded.sequence] = recorded
-                    doubtful |= jobs_of(batch.foreign)
-                    for recorded in (*batch.messages, *batch.foreign):
                         if newest is None or recorded.sequence > newest.sequence:
                             newest = recorded
                     if batch.caught_up:
@@ -140,9 +137,6 @@ class LedgerReader:
                 ledgers[job] = await self._folded(job, of_job, ledgers.get(job))
                 if number % FOLDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
-            # A foreign message may hide an event, and then the whole ledger is read.
-            reads = {job: await self.load(job) for job in doubtful}
-            ledgers |= {job: read for job, read in reads.items() if job in ledgers or read[0].regimes}
             self._all, self._newest = ledgers, newest
             return ledgers
 
@@ -291,12 +285,3 @@ async def complete(log: EventLog, job: str, events: dict[int, Recorded[Message]]
         events[sequence] = recorded
         state = ledger.fold(events[key] for key in sorted(events))
     return state
-
-
-def jobs_of(foreign: Iterable[Recorded[Message]]) -> dict[str, None]:
-    """Return the jobs whose ledgers hold foreign messages.
-
-    A message that was published under a wildcard is in no job's ledger.
-    """
-    jobs = (subjects.job_of(recorded.subject) for recorded in foreign)
-    return dict.fromkeys(job for job in jobs if job not in subjects.WILDCARDS)

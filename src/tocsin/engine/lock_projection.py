@@ -10,7 +10,7 @@ new to it: a process that stopped may have left the entry of an execution that i
 """
 
 import json
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
@@ -68,11 +68,7 @@ class LockProjection:
         log: EventLog,
         projections: Projections,
         clock: Clock,
-        *,
-        calm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`calm` waits for the end of a rush before an update."""
-        self._calm = calm
         self._log = log
         self._projections = projections
         self._clock = clock
@@ -103,8 +99,6 @@ class LockProjection:
         try:
             while True:
                 await self._clock.sleep(INTERVAL_S)
-                if self._calm is not None:
-                    await self._calm()
                 await self.run_once()
         finally:
             await self.run_once()

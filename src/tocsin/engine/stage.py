@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from ..archive.archive import Archive, Origin
 from ..archive.log_archive import LogArchive
@@ -285,14 +285,6 @@ class Storage:
     """Whether the history keeps events as they are stored."""
 
 
-Calm: TypeAlias = Callable[[], Awaitable[None]]
-"""Waits until no rush of starts is on in this process, at most about two seconds."""
-
-
-async def always_calm() -> None:
-    """Wait for nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class StageContext:
     """The dependencies of the stages of one process, which share only the fold."""
@@ -315,8 +307,6 @@ class StageContext:
     """None: no agents can be heard."""
     screening: OpenScreening | None = None
     """Opens the channels of users outside; None: nothing is screened."""
-    calm: Calm = always_calm
-    """Wait for it before work on which no execution waits."""
     version: str = ""
     """The version of this program."""
     sampling: Sampling | None = None

@@ -7,7 +7,23 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from ..subjects import Stream
-from .event_log import Progress
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The progress of a durable in its stream."""
+
+    floor: int
+    """The sequence up to which the durable delivers nothing any more.
+
+    Everything up to it was acknowledged or terminated, or precedes the start of the durable.
+    """
+    is_idle: bool
+    """True: no message is waiting for delivery or acknowledgement."""
+
+    def is_past(self, sequence: int) -> bool:
+        """Return whether a message stored a while ago will not be delivered any more."""
+        return self.is_idle or self.floor >= sequence
 
 
 @dataclass(frozen=True, slots=True)

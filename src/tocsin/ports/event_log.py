@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from typing import Final, Protocol, TypeAlias
 
@@ -15,7 +14,7 @@ from ..subjects import Stream, scope_of
 from .errors import RequestRefused
 
 MAX_TOGETHER: Final = 1_000
-"""The number of inputs that `EventLog.publish_together` stores: the limit of an atomic batch of the server."""
+"""The number of inputs that `InputLog.publish_together` stores: the limit of an atomic batch of the server."""
 MAX_SUBJECT_BYTES: Final = 3_500
 """Bytes of a subject of the log. A server ends the connection of a client that sends more than about 4,000."""
 
@@ -93,13 +92,8 @@ class Publisher(Protocol):
         """Store several inputs in one request, and return the result of each."""
 
 
-class EventLog(Publisher, Protocol):
-    """The append-only log: guarded events, unguarded inputs, and timers that the log keeps.
-
-    A message in a stream of decisions that no stage stored is foreign (`subjects.foreign`), and no reader decides by it. `load`,
-    `load_each` and `get` return it as a `Foreign`, because the guard of an append counts its sequence; `load` and `load_each` then
-    return the event before it on its subject, too. `last`, `read` and `watch` skip it, and `follow` lists it apart.
-    """
+class InputLog(Publisher, Protocol):
+    """The streams beside the log of commits: inputs, output, timers and notifications."""
 
     @property
     def max_message_bytes(self) -> int:
@@ -152,33 +146,24 @@ class EventLog(Publisher, Protocol):
             ValueError: two writes share a scope.
         """
 
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the messages that are enough to fold a scope, oldest first.
 
         These are the last message of each subject; and for a lock also all events from the oldest of an execution that
-        still waits (`lock.first_needed`). Only messages after the sequence `after` are returned.
-
-        Raises:
-            StaleRead: a lagging replica answered a part of the read.
+        still waits (`lock.first_needed`).
         """
 
-    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> "Loaded":
+    async def load_each(self, *scopes: str) -> "Loaded":
         """Return what `load` returns for each of several scopes or subjects of one stream.
 
-        It needs few requests. `after` names for some of the scopes the sequence after which they are read.
-
-        Raises:
-            StaleRead: a lagging replica answered a part of the read.
+        It needs few requests.
         """
 
     async def tail(self, scope: str) -> int:
-        """Return the last sequence in a scope (0: none).
-
-        The server that guards appends answers, after it has stored every message that a durable, `follow` or `watch`
-        brought to this process. So the result is never a stale read.
+        """Return the last sequence in a scope (0: none); the result is never a stale read.
 
         Raises:
-            LogUnavailable: the log did not answer, or that server is late.
+            LogUnavailable: the log did not answer.
         """
 
     async def tails(self, *scopes: str) -> list[int]:
@@ -190,24 +175,18 @@ class EventLog(Publisher, Protocol):
         As for `tail`, the result is never a stale read.
         """
 
-    async def replicas(self, stream: Stream) -> int:
-        """Return the number of servers that keep a stream, as configured.
+    async def replicas(self) -> int:
+        """Return the number of servers that keep the log of commits, as configured.
 
         Raises:
             LogUnavailable: the log did not answer.
-        """
-
-    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
-        """Return whether a matching message was stored after the sequence `after`, and not after `upto`.
-
-        The filters are of one stream. As for `tail`, the result is never a stale read. It is cheap near the stream's end.
         """
 
     async def now(self) -> datetime:
         """Return the time (UTC) by the log's own clock."""
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest message that matches a subject or filter of one stream."""
+        """Return the newest message that matches a subject or filter of one stream; of events, the newest readable event."""
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return a message by its sequence in the stream of a subject or scope.
@@ -215,15 +194,10 @@ class EventLog(Publisher, Protocol):
         The subject names the job, because a sequence alone does not say in which partition it is.
         """
 
-    async def read(
-        self, subject: str, *, after: int = 0, limit: int = 1_000, confirm: bool = False
-    ) -> list[Recorded[Message]]:
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after the sequence `after`, oldest first.
 
-        Only an empty result is the end of the messages. `confirm`: it is the end for the stream's leader too.
-
-        Raises:
-            StaleRead: with `confirm`, the replicas that were read lag.
+        Only an empty result is the end of the messages.
         """
 
     def follow(
@@ -235,14 +209,24 @@ class EventLog(Publisher, Protocol):
         a message of its subject and body, and may read less than the whole body. Unreadable messages are left out.
         """
 
-    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator["Headings", None]:
-        """Yield headings of matching messages forever, through reconnects; no bodies are transferred.
 
-        It starts after the sequence `after`, or with messages stored at or after that instant (UTC).
+class EventLog(InputLog, Protocol):
+    """The log of decisions, and the streams beside it.
+
+    Decisions are guarded events; their sequences are numbers, which count all events.
+    """
+
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        """Return whether a matching event was stored after the number `after`.
+
+        As for `tail`, the result is never a stale read.
         """
 
-    async def progress(self, stream: Stream, durable: str) -> "Progress | None":
-        """Return the progress of a durable; None: the durable does not exist."""
+    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator["Headings", None]:
+        """Yield headings of matching events forever.
+
+        It starts after the number `after`, or with events stored at or after that instant (UTC).
+        """
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -285,8 +269,6 @@ class Batch(msgspec.Struct, frozen=True):
     messages: Sequence[Recorded[Message]]
     caught_up: bool
     upto: int
-    foreign: Sequence[Recorded[Message]] = ()
-    """Foreign messages. In the last messages of each subject, each may hide an event: load its scope."""
     undone: Sequence[str] = ()
     """Scopes with events of the follower that were not stored after all.
 
@@ -312,24 +294,7 @@ class Headings(msgspec.Struct, frozen=True):
     upto: int
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """The progress of a durable in its stream."""
-
-    floor: int
-    """The sequence up to which the durable delivers nothing any more.
-
-    Everything up to it was acknowledged or terminated, or precedes the start of the durable.
-    """
-    is_idle: bool
-    """True: no message is waiting for delivery or acknowledgement."""
-
-    def is_past(self, sequence: int) -> bool:
-        """Return whether a message stored a while ago will not be delivered any more."""
-        return self.is_idle or self.floor >= sequence
-
-
-async def write_each(log: EventLog, writes: Sequence[Write]) -> list[Written]:
+async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:
     """Implement `EventLog.write` by one request for each message.
 
     Raises:
@@ -385,7 +350,7 @@ def check_subject(subject: str) -> None:
         raise RequestRefused(f"{subject!r}: {reason}", reason)
 
 
-async def _store(log: EventLog, write: Write) -> Written:
+async def _store(log: InputLog, write: Write) -> Written:
     sequences: list[int] = []
     try:
         match write:

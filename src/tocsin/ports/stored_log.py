@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 from ..domain.events import Message, Recorded
 from ..subjects import DecodeError, Stream
-from .event_log import EventLog
+from .event_log import InputLog
 
 FIRST_BOUNDED_PAGE: Final = 16
 """Messages of the first page of a read that ends at a sequence."""
@@ -16,26 +16,22 @@ PAGE_GROWTH: Final = 4
 
 
 async def pages(
-    log: EventLog,
+    log: InputLog,
     subject: str,
     *,
     after: int = 0,
     until: int | None = None,
     limit: int = 1_000,
-    confirm: bool = False,
 ) -> AsyncIterator[Sequence[Recorded[Message]]]:
     """Yield the readable messages of a subject, at most `limit` at a time, oldest first.
 
-    A short page is not the end, because a page ends before an unreadable message. `confirm` is as in `EventLog.read`. With `until`,
+    A short page is not the end, because a page ends before an unreadable message. With `until`,
     the last sequence to yield, pages begin small, so that little is read after it.
-
-    Raises:
-        StaleRead: the replicas that were read lag.
     """
     size = limit if until is None else min(limit, FIRST_BOUNDED_PAGE)
     while until is None or after < until:
         try:
-            page = await log.read(subject, after=after, limit=size, confirm=confirm)
+            page = await log.read(subject, after=after, limit=size)
         except DecodeError as error:
             if error.sequence is None:
                 raise

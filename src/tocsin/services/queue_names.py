@@ -124,7 +124,7 @@ class PausedNames:
             yield
 
     async def _paused(self) -> set[str]:
-        while decisions := await self._log.read(subjects.queue_events(), after=self._after, confirm=True):
+        while decisions := await self._log.read(subjects.queue_events(), after=self._after):
             for recorded in decisions:
                 if isinstance(recorded.message, QueuePaused):
                     self._names.add(recorded.message.queue)

@@ -148,8 +148,6 @@ class Nats(Section):
 
     nats-py itself stops reading at a subject that is no UTF-8 or has a form feed, which a program outside may publish: `off` is for
     tests."""
-    group_commit: Literal["auto", "always", "off"] = "auto"
-    """Atomic batches of events: `always` if the server has `sync_interval: always`, `auto` if not, `off`: never."""
     tls: Tls = Tls()
 
 

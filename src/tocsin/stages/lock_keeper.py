@@ -230,7 +230,7 @@ LOCK_KEEPER: Final = Stage(
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: LockKeeper(
-        LockProjection(context.log, context.projections, context.clock, calm=context.calm),
+        LockProjection(context.log, context.projections, context.clock),
         context.report_key,
         LockRenewal(context.log, context.projections, context.clock),
     ),

@@ -221,7 +221,7 @@ PLANNER: Final = Stage(
         writes=((Bucket.LOCKS, ">"), (Bucket.QUEUES, subjects.daily_use_key("*"))),
     ),
     start=lambda context: Planner(
-        LockProjection(context.log, context.projections, context.clock, calm=context.calm),
+        LockProjection(context.log, context.projections, context.clock),
         context.report_key,
         context.sampling,
     ),

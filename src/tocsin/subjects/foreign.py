@@ -143,14 +143,34 @@ def recorded(
     if (reason := foreign_reason(subject, headers, is_reply=is_reply, stream=stream)) is not None:
         return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
     try:
-        message = read(subject, body)
+        return recorded_input(subject, body, message_id, sequence, time, read=read)
     except DecodeError as error:
         if (reason := junk_reason(subject, body)) is not None:
             return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
-        error.stored = UnreadableMessage(stream_of(subject), subject, sequence, time, digest_of(body))
-        if not is_set_aside(error.stored):
+        if error.stored is None or not is_set_aside(error.stored):
             raise
         return Recorded(Foreign(reason=VOIDED), subject, sequence, time, message_id)
+
+
+def recorded_input(
+    subject: str,
+    body: bytes,
+    message_id: str | None,
+    sequence: int,
+    time: datetime,
+    *,
+    read: Callable[[str, bytes], Message] = decode,
+) -> Recorded[Message]:
+    """Return a message that is stored beside the log, decoded by `read`.
+
+    Raises:
+        DecodeError: this version cannot decode it; `stored` names the message.
+    """
+    try:
+        message = read(subject, body)
+    except DecodeError as error:
+        error.stored = UnreadableMessage(stream_of(subject), subject, sequence, time, digest_of(body))
+        raise
     return Recorded(message, subject, sequence, time, message_id)
 
 

@@ -217,8 +217,7 @@ class InMemoryEventLog:
     async def end(self, stream: Stream) -> int:
         return self._streams[stream].last_sequence
 
-    async def replicas(self, stream: Stream) -> int:
-        del stream
+    async def replicas(self) -> int:
         return self._replicas
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
@@ -275,9 +274,8 @@ class InMemoryEventLog:
             upto = stored.last_sequence
             if entries or is_first:
                 readable = [self._noted.note(recorded) for recorded in _readable(entries, decode)]
-                foreign = [recorded for recorded in readable if subjects.is_foreign(recorded)]
                 messages = [recorded for recorded in readable if not subjects.is_foreign(recorded)]
-                yield Batch(messages, caught_up=True, upto=upto, foreign=foreign)
+                yield Batch(messages, caught_up=True, upto=upto)
             is_first = False
             if stored.last_sequence == upto:
                 await stored.stored.wait()

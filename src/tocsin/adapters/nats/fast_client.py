@@ -31,7 +31,6 @@ from pydantic_core import from_json, to_json
 from typing_extensions import override
 
 from ...domain.errors import TocsinError
-from ...subjects import EXPECTED_SEQUENCE, EXPECTED_SUBJECT, SoleGuard
 from .client.transport import Outgoing, Receive, check_unsettled
 
 _T = TypeVar("_T")
@@ -242,15 +241,9 @@ def _patterns(name: str) -> tuple[bytes, bytes, bytes]:
 
 _HEADERS_BEGIN: Final = b"NATS/1.0\r\n"
 _NEWLINE: Final = b"\r\n"
-_GUARD_LINES: Final = 5
-"""Lines of a block with two headers; the last two are empty."""
-_SIZE: Final = b"Nats-Msg-Size:"
-"""The server adds this header, as the last, to a message whose body it does not send."""
-_SEQUENCE: Final = f"{EXPECTED_SEQUENCE}:".encode()
-_SCOPE: Final = f"{EXPECTED_SUBJECT}:".encode()
 
 
-class HeaderBlock(SoleGuard, Mapping[str, str]):
+class HeaderBlock(Mapping[str, str]):
     """The headers of a message, each parsed when it is read.
 
     Most messages have at most a single header read.
@@ -291,21 +284,6 @@ class HeaderBlock(SoleGuard, Mapping[str, str]):
             return self._read().get(name)
         begin += len(line)
         return raw[begin : raw.index(b"\r\n", begin)].decode("utf-8", "replace").strip(_WHITESPACE)
-
-    @property
-    @override
-    def sole_guard(self) -> str | None:
-        lines = self._raw.split(_NEWLINE)
-        number = len(lines)
-        if number != _GUARD_LINES and (number != _GUARD_LINES + 1 or not lines[3].startswith(_SIZE)):
-            return None
-        if not lines[1].startswith(_SEQUENCE) or not lines[2].startswith(_SCOPE):
-            return None
-        return lines[2][len(_SCOPE) :].decode("utf-8", "replace").strip(_WHITESPACE)
-
-    def has_twice(self, name: str) -> bool:
-        """Return whether there are two headers of a name."""
-        return self._raw.count(_patterns(name)[1]) > 1
 
     @override
     def __iter__(self) -> Iterator[str]:

@@ -265,7 +265,7 @@ async def read_all(log: EventLog, *filters: str, take: Callable[[int], None] | N
 
     async def of(subject: str) -> list[Recorded[Message]]:
         messages: list[Recorded[Message]] = []
-        while batch := await log.read(subject, after=messages[-1].sequence if messages else 0, confirm=True):
+        while batch := await log.read(subject, after=messages[-1].sequence if messages else 0):
             if take is not None:
                 take(len(batch))
             messages += batch

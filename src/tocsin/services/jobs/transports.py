@@ -18,7 +18,6 @@ from ...domain.definition import (
 from ...domain.definition.builtin_work import PREFIX, is_builtin
 from ...domain.secret_reference import refers_to_secrets
 from ...ports import EventLog
-from ...subjects import DECISION_STREAMS
 from ..shards import ShardMaps
 from .dependencies import MaySee, all_visible, shown
 from .job import Job
@@ -50,12 +49,10 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
 
 async def _few_replicas(log: EventLog) -> str:
     """Return why a job that needs a quorum cannot be registered; empty: it can."""
-    numbers = {stream: await log.replicas(stream) for stream in DECISION_STREAMS}
-    few = [f"{stream} has {number}" for stream, number in numbers.items() if number < QUORUM_REPLICAS]
-    if not few:
+    if (number := await log.replicas()) >= QUORUM_REPLICAS:
         return ""
     return (
-        f"needs at least {QUORUM_REPLICAS} replicas of {' and '.join(DECISION_STREAMS)}, and {', '.join(few)}: run "
+        f"needs at least {QUORUM_REPLICAS} replicas of the log, and it has {number}: run "
         f"{QUORUM_REPLICAS} servers as a cluster, set `replicas: {QUORUM_REPLICAS}`, and run `tocsin init`; or leave "
         "`job_class` out"
     )

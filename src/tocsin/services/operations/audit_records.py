@@ -62,9 +62,7 @@ async def audit_trail(
     Cancellations and resolutions by a stage are left out. With `runs`, the ends of all executions are there too.
     """
     filters = subjects.audit_filters(job, runs=runs)
-    of_subjects = [
-        [recorded async for page in pages(log, subject, confirm=True) for recorded in page] for subject in filters
-    ]
+    of_subjects = [[recorded async for page in pages(log, subject) for recorded in page] for subject in filters]
     merged = merge(*of_subjects, key=attrgetter("time"))
     return [
         fact

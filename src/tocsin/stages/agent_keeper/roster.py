@@ -18,7 +18,6 @@ from ...domain.events import (
     Recorded,
 )
 from ...engine.agent_memory import AgentMemory, memory_of
-from ...engine.foreign_reports import load_scope, scopes_of
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
 
@@ -84,18 +83,7 @@ class Roster:
         async for batch in self._log.follow(Stream.LEDGER, subjects.agent_events(), after=None):
             for recorded in batch.messages:
                 self.learn(recorded)
-            for scope in scopes_of(batch.foreign):
-                await self._learn_again(scope)
             self.is_complete = self.is_complete or batch.caught_up
-
-    async def _learn_again(self, scope: str) -> None:
-        """Apply all events of a scope, of which a foreign message may hide one."""
-        name, agent_id = subjects.parse_agent(scope)
-        if (entry := self.find(name, agent_id)) is not None:
-            entry.state, entry.sequence = agent.initial, 0
-            self.note(entry)
-        for recorded in await load_scope(self._log, scope):
-            self.learn(recorded)
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event."""

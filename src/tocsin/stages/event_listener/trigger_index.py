@@ -15,7 +15,7 @@ from ...domain.definition.webhook_fields import opened_secret
 from ...domain.event_trigger import ends_of, in_circles
 from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger
-from ...engine.ledger_reader import LedgerReader, jobs_of
+from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable, OutdatedState
 from ...services.jobs.event_triggers import bucket_place, stream_of
 from ...settings import Settings
@@ -78,7 +78,7 @@ class TriggerIndex:
     async def follow(self) -> None:
         """Follow the ledgers until cancelled."""
         async for batch in self._log.follow(Stream.LEDGER, *CHANGES, after=None):
-            await self._learn(batch.messages, jobs_of(batch.foreign))
+            await self._learn(batch.messages)
             self._upto = max(self._upto, batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             progress, self._progress = self._progress, asyncio.Event()
@@ -125,12 +125,9 @@ class TriggerIndex:
         """The triggers in force, by the name of their durable."""
         return self._active
 
-    async def _learn(self, messages: Iterable[Recorded[Message]], doubtful: Iterable[str]) -> None:
-        """Read the ledgers of jobs that have or had triggers.
-
-        `doubtful`: jobs whose ledgers have a foreign message, which may hide an event.
-        """
-        changed = dict.fromkeys(doubtful)
+    async def _learn(self, messages: Iterable[Recorded[Message]]) -> None:
+        """Read the ledgers of jobs that have or had triggers."""
+        changed: dict[str, None] = {}
         for recorded in messages:
             job, message = subjects.job_of(recorded.subject), recorded.message
             if job in self._jobs or (isinstance(message, Defined) and message.definition.triggers):

@@ -156,7 +156,7 @@ class Claims:
         claims: list[StoredClaim] = []
         for _ in range(TRIES):
             expect = self._board.newest(scope)
-            newer = await self._log.load(scope, after=expect)
+            newer = [recorded for recorded in await self._log.load(scope) if recorded.sequence > expect]
             if not newer:
                 await self._withdraw_archived(scope, tasks)
                 break

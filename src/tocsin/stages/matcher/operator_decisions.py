@@ -1,6 +1,6 @@
 """Decisions of operators: paused and purged queues, grants of agents, namespaces, and shards."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from ... import subjects
 from ...domain import policy, queue
@@ -97,14 +97,6 @@ class OperatorDecisions:
         self._room = None  # it is made once for all events of a batch
         if state.purge is not None:
             self._board.purge(name, state.purge.message.upto)
-
-    def learn_again(self, messages: Sequence[Recorded[Message]]) -> None:
-        """Apply all events of a scope, of which a foreign message may hide one."""
-        for recorded in messages:
-            if isinstance(recorded.message, QueueFact):
-                self._queues.pop(recorded.message.queue, None)
-        for recorded in messages:
-            self.learn(recorded)
 
     def queue(self, name: str) -> Queue:
         """Return the state of a queue."""

@@ -18,7 +18,6 @@ from ... import subjects, telemetry
 from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAssigned, Recorded, Started
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
-from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.leadership_events import TERM_EVENTS
 from ...engine.saved_place import Place, SavedPlace
@@ -190,8 +189,6 @@ class Matcher:
         async for batch in self._log.follow(Stream.LEDGER, *operator_decisions.filters(), after=None):
             for recorded in batch.messages:
                 self._decisions.learn(recorded)
-            for scope in scopes_of(batch.foreign):
-                self._decisions.learn_again(await load_scope(self._log, scope))
             self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
 

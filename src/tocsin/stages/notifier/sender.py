@@ -26,7 +26,6 @@ from ...domain.events import (
     newest_of,
 )
 from ...domain.notification import MAX_REASON, Notification, bounded
-from ...engine.foreign_reports import load_scope, scopes_of
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
 from ...ports import (
@@ -149,10 +148,7 @@ class Sender:
     async def follow_silences(self) -> None:
         """Follow which silences operators define."""
         async for batch in self._log.follow(Stream.LEDGER, subjects.silences(), after=None):
-            stored = [*batch.messages]
-            for scope in scopes_of(batch.foreign):
-                stored += await load_scope(self._log, scope)
-            if (newest := newest_of(stored, SilencesDefined)) is not None:
+            if (newest := newest_of(batch.messages, SilencesDefined)) is not None:
                 self._silences = newest.message.silences
             self._knows_silences = self._knows_silences or batch.caught_up
             self._changed.set()

@@ -1,7 +1,7 @@
 """Headers and error codes of JetStream, and its replies: sequences, status messages, rejections."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, NoReturn
 
 from pydantic_core import from_json
@@ -49,7 +49,6 @@ ID_IN_PROCESS: Final = 10_158
 """A message with the same id is on its way to the replicas: it was sent again too soon."""
 BATCH_REPEATS_ID: Final = 10_201
 """An id of an atomic batch was stored before, or is there twice."""
-BATCHES_DISABLED: Final = 10_174
 TOO_MANY_BATCHES: Final = 10_210
 UNAVAILABLE: Final = 503
 """The `code` of an error that a retry may resolve: no leader, no resources."""
@@ -115,15 +114,6 @@ def status_of(message: Reply) -> str | None:
     if headers is None or message.data or SEQUENCE in headers:
         return None
     return headers.get(STATUS)
-
-
-def is_repeated(headers: Mapping[str, str], name: str) -> bool:
-    """Return whether a message has two headers of a name.
-
-    Headers that nats-py parsed hold the last of them, and never say so.
-    """
-    has_twice: Callable[[str], bool] | None = getattr(headers, "has_twice", None)
-    return has_twice is not None and has_twice(name)
 
 
 def stored_sequence(subject: str, answer: bytes) -> int:

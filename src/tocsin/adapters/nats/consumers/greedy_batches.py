@@ -6,8 +6,6 @@ until it expires. Both look for the durable first, and give up if the cluster ha
 replaces `start` and `stop` of one subscriber: FastStream does not fetch for a subscriber that has a subscription, and
 messages are passed to `consume`. Registration, middleware, lifecycle and documentation stay those of FastStream.
 
-A subscriber whose jobs take turns reads ahead while there is a backlog, so that a burst of one job does not delay the others.
-
 A subscriber that is stopped hands back all messages that it does not finish, so that another copy receives them at once
 and not after the acknowledgement wait. It waits for its open request: messages that the server sends for it after the
 end would be blocked for that time.
@@ -21,15 +19,12 @@ from nats.aio.msg import Msg
 
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
-from ....subjects import MAX_INPUT_SIZE
 from ..client import wire
 from ..client.connection import Connection, FastClient
 from ..client.requests import CONNECTION_ERRORS
 from ..client.transport import Transport
 from ..client.wire import JetStreamError
-from .fair_order import FairOrder
-from .priority import PostponedWork, Turns
-from .pull import PullInbox, deliveries_of
+from .pull import PullInbox
 
 if TYPE_CHECKING:
     from faststream.nats.subscriber.usecases import BatchPullStreamSubscriber
@@ -37,8 +32,6 @@ if TYPE_CHECKING:
 RETRY_INTERVAL_S: Final = 0.5
 """The pause between two requests while the server or its JetStream does not answer."""
 ENDED: Final = frozenset({wire.NO_MESSAGES, wire.REQUEST_TIMEOUT})
-QUIET_S: Final = 0.05
-"""A request that waits for no message is over after this time without one, if the server does not end it; later messages are kept."""
 END_GRACE_S: Final = 1.0
 """The server may report the end of a request this much later."""
 HAND_BACK_TIMEOUT_S: Final = 1.0
@@ -55,30 +48,15 @@ class GreedyBatches:
         subscriber: "BatchPullStreamSubscriber",
         *,
         finish_within: float,
-        turns: Turns,
-        postponed: PostponedWork,
-        order: FairOrder | None = None,
-        read_ahead: int = 0,
-        read_ahead_s: float = 0.0,
         fast_client: FastClient = "auto",
     ) -> None:
-        """Let a subscriber consume available messages in its turn.
-
-        When it is stopped, it finishes within `finish_within` seconds, `postponed` included. With an `order`, jobs take turns. It then
-        holds at most `read_ahead` messages, and at most as many as it handles in `read_ahead_s` seconds, by the last full batch.
-        """
+        """Let a subscriber consume available messages. When it is stopped, it finishes within `finish_within` seconds."""
         subscriber.start = self.start  # type: ignore[method-assign]
         subscriber.stop = self.stop  # type: ignore[method-assign]
         self._subscriber = subscriber
         self._fast_client = fast_client
         self._connection: Connection | None = None
-        self._turns = turns
-        self._postponed = postponed
         self._finish_within = finish_within
-        self._order = order
-        self._read_ahead_limit = read_ahead
-        self._read_ahead_s = read_ahead_s
-        self._room = 0
         self._in_progress: list[Msg] = []
         self._over = asyncio.Event()
         self._over.set()
@@ -108,12 +86,10 @@ class GreedyBatches:
         try:
             await self._await_durable(connection, f"CONSUMER.INFO.{stream}.{durable}")
             await self._consume(inbox)
-            await self._postponed.finish()
         finally:
             try:
                 await inbox.close()
-                ahead = [] if self._order is None else self._order.messages
-                await hand_back([*self._in_progress, *self._postponed.messages, *ahead, *inbox.messages])
+                await hand_back([*self._in_progress, *inbox.messages])
             finally:
                 self._over.set()
 
@@ -146,74 +122,21 @@ class GreedyBatches:
                 return
 
     async def _consume(self, inbox: PullInbox) -> None:
-        subscriber = self._subscriber
+        subscriber, pull = self._subscriber, self._subscriber.pull_sub
         is_open = False
-        while await self._await_turn():
+        while subscriber.running:
             try:
                 if not is_open:
                     await inbox.open()
                     is_open = True
-                messages = await self._next(inbox)
+                messages = await fetch(inbox, pull.batch_size, pull.timeout or RETRY_INTERVAL_S)
             except LogUnavailable:  # no leader, a moving consumer, or a lost connection
                 await asyncio.sleep(RETRY_INTERVAL_S)
                 continue
             self._in_progress = messages
-            await self._turns.await_starts(len(messages), self._backlog)
             if subscriber.running:
-                began = asyncio.get_running_loop().time()
-                with self._turns.handling(len(messages)):
-                    await subscriber.consume(messages)
+                await subscriber.consume(messages)
                 self._in_progress = []
-                self._measure(len(messages), asyncio.get_running_loop().time() - began)
-
-    async def _next(self, inbox: PullInbox) -> list[Msg]:
-        """Return the next batch: the oldest messages, or those whose turn it is."""
-        order, limit = self._order, self._subscriber.pull_sub.batch_size
-        wait = self._subscriber.pull_sub.timeout or RETRY_INTERVAL_S
-        if order is None:
-            return await fetch(inbox, limit, wait)
-        if not order:
-            messages = await fetch(inbox, limit, wait)
-            if len(messages) < limit:
-                return messages
-            order.add(messages)
-            if any(deliveries_of(message) > 1 for message in messages):
-                return order.take(
-                    limit
-                )  # what is read ahead counts as delivered, and many deliveries make a message suspect
-        await self._read_ahead(inbox, order)
-        return order.take(limit)
-
-    async def _read_ahead(self, inbox: PullInbox, order: FairOrder) -> None:
-        """Read what is available, without waiting for more."""
-        room = self._room - len(order)
-        if room > 0 and order.free_bytes > 2 * MAX_INPUT_SIZE:
-            with suppress(LogUnavailable):  # what is here can be handled, and the next request says so again
-                order.add(await fetch_available(inbox, room, max_bytes=order.free_bytes))
-
-    def _measure(self, messages: int, seconds: float) -> None:
-        """Limit what is read ahead to what is handled before it would be delivered again."""
-        if messages == self._subscriber.pull_sub.batch_size:
-            self._room = min(self._read_ahead_limit, int(messages * self._read_ahead_s / max(seconds, 0.001)))
-
-    async def _backlog(self) -> int:
-        """Return the number of messages that are not delivered yet.
-
-        0: the number is not known, or the subscriber ends.
-        """
-        if self._connection is None or not self._subscriber.running:
-            return 0
-        durable = str(self._subscriber.extra_options["durable"])
-        try:
-            info = await self._connection.manage(f"CONSUMER.INFO.{self._subscriber.stream.name}.{durable}")
-        except (LogUnavailable, NotAllowed, JetStreamError):
-            return 0
-        return int(info["num_pending"])
-
-    async def _await_turn(self) -> bool:
-        """Wait for its turn; return whether the subscriber still runs."""
-        await self._turns.come()
-        return self._subscriber.running
 
     async def _is_over(self, *, within: float) -> None:
         with suppress(TimeoutError):
@@ -242,17 +165,6 @@ async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0
     if not messages and not set(inbox.statuses) <= ENDED:
         raise LogUnavailable(f"the server ended the request: {', '.join(inbox.statuses)}")
     return messages
-
-
-async def fetch_available(inbox: PullInbox, limit: int, *, max_bytes: int) -> list[Msg]:
-    """Send a request that waits for no message, and return what it brings."""
-    inbox.statuses.clear()
-    if (missing := limit - len(inbox.messages)) > 0:
-        await inbox.request(missing, wait=0, is_greedy=True, max_bytes=max_bytes)
-    while len(inbox.messages) < limit and not inbox.statuses:
-        if not await inbox.wait(QUIET_S, beyond=len(inbox.messages)):
-            break
-    return [inbox.messages.popleft() for _ in range(min(limit, len(inbox.messages)))]
 
 
 async def hand_back(messages: list[Msg]) -> None:

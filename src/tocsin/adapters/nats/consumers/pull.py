@@ -126,12 +126,6 @@ def _status(headers: Mapping[str, str]) -> str:
 _SHORT: Final = 9
 
 
-def deliveries_of(message: Msg) -> int:
-    """Return how many times a consumer has delivered a message."""
-    tokens = message.reply.split(".")
-    return int(tokens[4] if len(tokens) == _SHORT else tokens[6])
-
-
 class RelativeNames(Protocol):
     """The relative names of subjects on the wire."""
 

@@ -10,12 +10,13 @@ a write and its entry, and the stream is purged before another goes on, the even
 import base64
 import json
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, cast
 
 from pydantic_core import from_json
 
-from .... import subjects, telemetry
-from ....domain.events import Message, Recorded
+from .... import telemetry
+from ....domain.events import Message, PublicEvent, Recorded
+from ....domain.formats import cloud_events
 from ....ports import Clock, LogUnavailable, Projections, SequenceConflict
 from ....subjects import ANNOUNCED, PUBLIC_EVENTS, Bucket, Stream
 from ...commit_view import CommitView
@@ -102,11 +103,12 @@ class Announcer:
         """
         outgoing = [
             Outgoing(
-                self._names.to_wire(subjects.subject_of(recorded.message)),
+                self._names.to_wire(recorded.subject),
                 recorded.message.encode(),
                 {
                     NUMBER: str(recorded.sequence),
                     wire.EXPECTED_LAST: str(expect + place),
+                    **cloud_events.headers_of(cast("PublicEvent", recorded.message), f"/{self._names.root}"),
                 },
             )
             for place, recorded in enumerate(events)

@@ -83,7 +83,7 @@ class NatsCommitLog:
     def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
         """Yield all messages after a sequence until closed."""
         names, filters = _Names(self._stream), [self.subject(partition)]
-        return read(self._connection, names, Stream.LOG, filters, after, _bodies, headers_only=False)
+        return read(self._connection, names, Stream.LOG, filters, after, _bodies)
 
     async def now(self) -> datetime:
         """Return the time (UTC) of the leader of the stream."""

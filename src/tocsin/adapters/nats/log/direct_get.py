@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from operator import attrgetter
 from typing import Final
 
@@ -55,13 +56,7 @@ class DirectGet:
         return _message_of(await self._connection.request(f"{self._api}.{subject}"))
 
     async def last_of_each(self, filters: Sequence[str]) -> list[Stored]:
-        """Return the newest message of each matching subject, oldest first."""
-        return (await self.newest_of_filters(filters))[0]
-
-    async def newest_of_filters(self, filters: Sequence[str], *, after: int = 0) -> tuple[list[Stored], int]:
-        """Return the newest message of each subject, and the last sequence that the reply covers.
-
-        The sequence is 0 if the reply does not name it. Messages up to the sequence `after` are not transferred.
+        """Return the newest message of each matching subject, oldest first.
 
         A long reply comes in pages. A subject that gets a newer message between two of them is in a later page, so that none is missing.
         A later page may come from a replica that is behind the first. It may lack a subject whose newest message the first page left to it,
@@ -70,25 +65,30 @@ class DirectGet:
         Raises:
             LaggingReplica: each attempt got such a page.
         """
+        portions = (
+            filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)
+        )
+        replies = await asyncio.gather(*map(self._last_of_each, portions))
+        return replies[0] if len(replies) == 1 else _newest_of_each(chain.from_iterable(replies))
+
+    async def _last_of_each(self, filters: Sequence[str]) -> list[Stored]:
         for pause in (*LAG_PAUSES_S, None):
-            reply = await self._newest_of_filters(filters, after)
+            reply = await self._pages(filters)
             if reply is not None:
                 return reply
             if pause is not None:
                 await asyncio.sleep(pause)
         raise LaggingReplica("a replica that is behind others answered a part of a long read")
 
-    async def _newest_of_filters(self, filters: Sequence[str], after: int) -> tuple[list[Stored], int] | None:
+    async def _pages(self, filters: Sequence[str]) -> list[Stored] | None:
         """Read all pages; None: a later page comes from a replica that is behind."""
         request: Json = {"multi_last": filters, "max_bytes": PAGE_BYTES}
-        if after:
-            request["seq"] = after + 1
         stored: list[Stored] = []
         covered: int | None = None
         while True:
             messages, end = await self._connection.request_many(self._api, _json(request))
             if status_of(end) == wire.TOO_MANY_SUBJECTS:
-                return await self._in_parts(filters, after)
+                return await self._in_parts(filters)
             _check(end)
             stored.extend(map(_stored, messages))
             upto = int((end.headers or {}).get(wire.UP_TO, 0))
@@ -96,26 +96,16 @@ class DirectGet:
             if upto < covered:
                 return None
             if not messages or not _has_more(end):
-                return _newest_of_each(stored), covered
+                return _newest_of_each(stored)
             request["seq"] = stored[-1].sequence + 1
 
-    async def newer(self, filter_subject: str, *, after: int) -> list[Stored]:
-        """Return the newest message of each matching subject after a sequence, oldest first.
-
-        The server scans all messages after the sequence: cheaper than `last_of_each` only near the end of the stream.
-        """
-        return _newest_of_each(await self.scan(filter_subject, after=after))
-
-    async def _in_parts(self, filters: Sequence[str], after: int) -> tuple[list[Stored], int]:
+    async def _in_parts(self, filters: Sequence[str]) -> list[Stored]:
         """Split a request that matches more subjects than the server's limit of 1,024."""
         if len(filters) == 1:  # scan all messages; later messages replace earlier messages of the same subject
-            return await self.newer(filters[0], after=after), 0
+            return _newest_of_each(await self.scan(filters[0]))
         half = len(filters) // 2
-        parts = await asyncio.gather(
-            *(self.newest_of_filters(part, after=after) for part in (filters[:half], filters[half:]))
-        )
-        newest = _newest_of_each(stored for messages, _ in parts for stored in messages)
-        return newest, min(upto for _, upto in parts)
+        parts = await asyncio.gather(*map(self._last_of_each, (filters[:half], filters[half:])))
+        return _newest_of_each(chain.from_iterable(parts))
 
     async def scan(
         self, filter_subject: str, *, after: int = 0, limit: int | None = None, max_bytes: int | None = None

@@ -21,9 +21,9 @@ from typing import Final, Protocol, TypeVar
 
 from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
-from ....ports import Batch, Decode, Heading, Headings, LogUnavailable, StaleRead
+from ....ports import Batch, Decode, LogUnavailable, StaleRead
 from ....subjects import DecodeError, Stream
-from ....telemetry.foreign import ForeignMessages
+from ....telemetry import trace_ids
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.requests import CONNECTION_ERRORS
@@ -85,8 +85,6 @@ READER: Final = ContextVar[Callable[[bool], None]]("reader", default=lambda _: N
 
 P = TypeVar("P", bound=_Portion)
 Make = Callable[[Sequence[Received], bool, int], P]
-Note = Callable[[int], None]
-"""Takes the sequence up to which messages were received."""
 
 
 def follow(
@@ -96,11 +94,9 @@ def follow(
     filters: Sequence[str],
     *,
     after: int | None,
-    noted: ForeignMessages,
-    note: Note,
     decode: Decode = subjects.decode,
 ) -> AsyncGenerator[Batch, None]:
-    """Follow a stream as `ports.EventLog.follow` specifies.
+    """Follow a stream as `ports.InputLog.follow` specifies.
 
     After an error during the last messages of each subject, some older messages may follow too, in order. A fold of
     them ends in the same state.
@@ -108,25 +104,7 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    make = _noting(note, partial(_batch, decode, noted))
-    return read(connection, names, stream, filters, after, make, headers_only=False)
-
-
-def watch(
-    connection: Connection,
-    names: WireNames,
-    stream: Stream,
-    filters: Sequence[str],
-    *,
-    after: int | datetime,
-    note: Note,
-) -> AsyncGenerator[Headings, None]:
-    """Watch a stream as `ports.EventLog.watch` specifies.
-
-    Raises:
-        JetStreamError: the stream does not exist, or the filters overlap.
-    """
-    return read(connection, names, stream, filters, after, _noting(note, _headings), headers_only=True)
+    return read(connection, names, stream, filters, after, partial(_batch, decode))
 
 
 async def read(
@@ -137,7 +115,6 @@ async def read(
     after: int | datetime | None,
     make: Make[P],
     *,
-    headers_only: bool,
     max_lag: float | None = None,
 ) -> AsyncGenerator[P, None]:
     """Yield portions of matching messages, built by `make`, across reconnects.
@@ -150,9 +127,9 @@ async def read(
     loop = asyncio.get_running_loop()
     has_caught_up, progress_at = False, loop.time()
     while True:
-        consumer = _Consumer(connection, names, stream, wire_filters, headers_only=headers_only)
+        consumer = _Consumer(connection, names, stream, wire_filters)
         try:
-            backlog = _backlog(connection, names, stream, wire_filters, after, headers_only=headers_only)
+            backlog = _backlog(connection, names, stream, wire_filters, after)
             async with aclosing(backlog) as portions:
                 async for received, upto in portions:
                     after, progress_at = upto, loop.time()
@@ -194,8 +171,6 @@ async def _backlog(
     stream: Stream,
     filters: Sequence[str],
     after: int | datetime | None,
-    *,
-    headers_only: bool,
 ) -> AsyncGenerator[tuple[list[Received], int]]:
     """Yield messages of several filters, and the last sequence that they cover.
 
@@ -207,7 +182,7 @@ async def _backlog(
         async with AsyncExitStack() as stack:
             consumers: list[_Consumer] = []
             for one in filters:
-                consumer = _Consumer(connection, names, stream, (one,), headers_only=headers_only, parts=len(filters))
+                consumer = _Consumer(connection, names, stream, (one,), parts=len(filters))
                 stack.push_async_callback(consumer.close)
                 if await consumer.create(after) is None:
                     consumers.append(consumer)
@@ -252,7 +227,6 @@ class _Consumer:
         stream: Stream,
         filters: Sequence[str],
         *,
-        headers_only: bool,
         parts: int = 1,
     ) -> None:
         """`parts`: the number of consumers that share the bytes that a follower may request."""
@@ -261,7 +235,6 @@ class _Consumer:
         self._stream = names.stream(stream)
         self._filters = filters
         self._after: int | datetime | None = None
-        self._headers_only = headers_only
         self._portion_bytes = PORTION_BYTES // parts
         self._name = secrets.token_hex(8)
         self._inbox = PullInbox(connection, self._stream, self._name)
@@ -369,8 +342,6 @@ class _Consumer:
             "inactive_threshold": int(_INACTIVE * _NANOSECONDS),
             "deliver_policy": "last_per_subject",
         }
-        if self._headers_only:
-            config["headers_only"] = True
         if isinstance(self._after, datetime):
             since = self._after.astimezone(UTC).isoformat()
             config |= {"deliver_policy": "by_start_time", "opt_start_time": since}
@@ -384,45 +355,18 @@ class _Consumer:
         return {"stream_name": self._stream, "config": config, "action": "create"}
 
 
-def _noting(note: Note, make: Make[P]) -> Make[P]:
-    """Note what was received before it is passed on."""
-
-    def made(received: Sequence[Received], caught_up: bool, upto: int) -> P:  # noqa: FBT001 - `Batch` has the same flag
-        note(upto)
-        return make(received, caught_up, upto)
-
-    return made
-
-
-def _headings(received: Sequence[Received], caught_up: bool, upto: int) -> Headings:  # noqa: FBT001 - `Headings` has the same flag
-    headings = [
-        Heading(message.subject, message.sequence, message.time)
-        for message in received
-        if subjects.foreign_reason(message.subject, message.headers) is None
-    ]
-    return Headings(headings, caught_up, upto)
-
-
-def _batch(
-    decode: Decode,
-    noted: ForeignMessages,
-    received: Sequence[Received],
-    caught_up: bool,  # noqa: FBT001 - `Batch` has the same flag
-    upto: int,
-) -> Batch:
+def _batch(decode: Decode, received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
     messages: list[Recorded[Message]] = []
-    foreign: list[Recorded[Message]] = []
     for message in received:
         try:
-            recorded = subjects.recorded(
-                message.subject, message.body, message.headers, message.sequence, message.time, read=decode
+            recorded = subjects.recorded_input(
+                message.subject, message.body, message.message_id, message.sequence, message.time, read=decode
             )
         except DecodeError as error:
             _log.warning(
                 "message unreadable, skipped", action="unreadable", sequence=message.sequence, error=str(error)
             )
-            if error.stored is not None:
-                noted.report_unreadable(error.stored, str(error))
         else:
-            (foreign if subjects.is_foreign(recorded) else messages).append(noted.note(recorded))
-    return Batch(messages, caught_up, upto, foreign)
+            trace_ids.note(recorded.message)
+            messages.append(recorded)
+    return Batch(messages, caught_up, upto)

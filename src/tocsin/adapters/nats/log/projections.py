@@ -4,7 +4,6 @@ They are written by plain guarded publishes, because the client's KV API cannot 
 expired one, and cannot renew a lifetime.
 """
 
-import asyncio
 import math
 from collections.abc import Sequence
 from typing import Final
@@ -15,7 +14,7 @@ from ..client import wire
 from ..client.connection import Connection
 from ..client.names import Names
 from ..client.transport import Headers, Outgoing
-from .direct_get import FILTERS_PER_REQUEST, DirectGet, Stored
+from .direct_get import DirectGet, Stored
 
 MARKER_TTL_S: Final = 3_600
 """The server keeps the marker of a removed key this long, for the watchers of the bucket."""
@@ -46,11 +45,9 @@ class NatsProjections:
     async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
         """Return each key's value and revision."""
         subjects = [self._names.key(bucket, key) for key in keys]
-        newest = self._streams[bucket].newest_of_filters
         valid = [subject for subject in subjects if all(subject.split("."))]  # the server refuses an empty token
-        firsts = range(0, len(valid), FILTERS_PER_REQUEST)
-        replies = await asyncio.gather(*(newest(valid[first : first + FILTERS_PER_REQUEST]) for first in firsts))
-        stored = {m.subject: (m.body, m.sequence) for messages, _ in replies for m in messages if not is_marker(m)}
+        newest = await self._streams[bucket].last_of_each(valid) if valid else ()
+        stored = {m.subject: (m.body, m.sequence) for m in newest if not is_marker(m)}
         return [stored.get(subject) for subject in subjects]
 
     async def put(

@@ -67,7 +67,7 @@ class NatsStoredLog:
             return
         make = partial(_portion, stream)
         async with aclosing(
-            read(self._connection, self._names, stream, filters, after, make, headers_only=False, max_lag=self._max_lag)
+            read(self._connection, self._names, stream, filters, after, make, max_lag=self._max_lag)
         ) as portions:
             async for portion in portions:
                 matches = [message for message in portion.messages if message.sequence <= upto]
