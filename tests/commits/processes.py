@@ -23,7 +23,6 @@ from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.fold import Fold
 from tocsin.engine.fresh_fold import load_fold
-from tocsin.engine.lock_projection import LockProjection
 from tocsin.engine.snapshots import Loaded
 from tocsin.engine.stage import BoundStage
 from tocsin.stages.dag_advancer.stage import DAG_ADVANCER, DagAdvancer
@@ -46,14 +45,13 @@ NAMES = (
 
 
 def bound(names: Collection[str] = NAMES) -> list[BoundStage]:
-    projection: Any = LockProjection(None, None, None)  # type: ignore[arg-type] # it shows locks, which no decision needs
     stages = {
         "ticker": lambda: TICKER.bind(Ticker()),
         "dependency_keeper": lambda: DEPENDENCY_KEEPER.bind(DependencyKeeper()),
         "lease_keeper": lambda: LEASE_KEEPER.bind(LeaseKeeper(KEY)),
         "recoverer": lambda: RECOVERER.bind(Recoverer(KEY, Policy())),
-        "planner": lambda: PLANNER.bind(Planner(projection, KEY)),
-        "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(projection, KEY)),
+        "planner": lambda: PLANNER.bind(Planner(KEY)),
+        "lock_keeper": lambda: LOCK_KEEPER.bind(LockKeeper(KEY)),
         "dag_advancer": lambda: DAG_ADVANCER.bind(DagAdvancer(KEY)),
         "retrier": lambda: RETRIER.bind(Retrier(KEY)),
         "dead_letter_sink": lambda: DEAD_LETTER_SINK.bind(DeadLetterSink()),
@@ -267,5 +265,6 @@ def same_state(one: Fold, other: Fold) -> bool:
         "upstream",
         "held",
         "gaps",
+        "quotas",
     )
     return [*one.waiting] == [*other.waiting] and all(getattr(one, name) == getattr(other, name) for name in tables)

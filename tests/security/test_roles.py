@@ -67,7 +67,6 @@ from tocsin.subjects import (
     daily_use_key,
     heir_key,
     is_foreign,
-    later_bytes_key,
 )
 
 ANY_PORT = {"server.port", "metrics.port"}
@@ -187,7 +186,7 @@ async def test_everything_works_with_no_more_than_is_granted(secured: Server, tm
         await tocsin.until(is_recorded)
         shown = tocsin.installation.projections
         await tocsin.until(lambda: shown.get(Bucket.DEFINITIONS, "locked"))
-        for key in (daily_use_key("pay"), later_bytes_key("pay"), changed_bytes_key("pay")):
+        for key in (daily_use_key("pay"), changed_bytes_key("pay")):
             await tocsin.until(partial(shown.get, Bucket.QUEUES, key))
         for stream in SIGNED_STREAMS:
             await tocsin.until(partial(shown.get, Bucket.CHECKPOINTS, checkpoint_page(stream, 1)))

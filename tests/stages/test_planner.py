@@ -36,7 +36,6 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import MAX_INSTANTS_PER_DECISION
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.lock_projection import Held, LockProjection
 from tocsin.ports import Append, LogUnavailable, Write, Written
 from tocsin.subjects import Bucket, Stream
 
@@ -180,28 +179,6 @@ async def test_archived_holder_holds_nothing(world: World) -> None:
     await world.trigger("nightly")
     await world.run(world.planner)
     assert len(await world.stored(Admitted)) == 1
-
-
-async def test_lock_shown_after_its_end_is_removed(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The execution ends, and the lock keeper finds no entry, while the planner writes one."""
-    await world.define(job())
-    await world.trigger("nightly")
-    await world.run(world.planner)
-    [admitted] = await world.stored(Admitted)
-    put = world.projections.put
-
-    async def late(
-        bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
-    ) -> int:
-        await world.given(_completed(admitted))
-        return await put(bucket, key, value, expect=expect, ttl=ttl)
-
-    projection = LockProjection(world.log, world.projections, world.clock)
-    projection.take(Held("nightly", admitted.execution_id, 90.0))
-    with monkeypatch.context() as patched:
-        patched.setattr(world.projections, "put", late)
-        await projection.run_once()
-    assert await world.projections.entries(Bucket.LOCKS) == {}
 
 
 def _completed(admitted: Admitted) -> Completed:

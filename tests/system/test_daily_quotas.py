@@ -39,8 +39,12 @@ async def test_quota_holds_over_restarts(nats_url: str, tmp_path: Path) -> None:
         assert len(await tocsin.of_executions("payments.mail", Admitted)) == 30
         skipped = await tocsin.of_executions("payments.mail", Skipped)
         assert [event.reason for event in skipped] == ["namespace_quota"] * 10
-        shown = await ask(tocsin, "namespaces", "show", "payments")
-        assert (shown["executions_today"], shown["executions_per_day"]) == (30, 30)
+
+        async def is_shown() -> bool:
+            shown = await ask(tocsin, "namespaces", "show", "payments")
+            return (shown["executions_today"], shown["executions_per_day"]) == (30, 30)
+
+        await tocsin.until(is_shown)  # a second later
         async with asyncio.timeout(DEADLINE):
             audited = await program(tocsin.settings, "audit")
         assert audited.returncode == 0, audited.stdout

@@ -345,8 +345,6 @@ class CommitProcess:
                         except RequestRefused as error:
                             _log.error("input refused", action="input-refused", subject=subject, error=str(error))
                         break
-                case _:
-                    raise AssertionError(f"no pure stage has the effect {effect}")
 
 
 class Commits:

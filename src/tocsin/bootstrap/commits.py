@@ -7,6 +7,7 @@ from typing import Final
 
 from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
+from ..engine.displays import DailyUseDisplay, LockDisplay
 from ..engine.edge import EdgeDecisions, EdgeFollower
 from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription, Loop
@@ -55,15 +56,12 @@ def takers() -> Mapping[Stream, frozenset[str]]:
 def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
     """Return the stages that the loop decides for, and what runs beside it.
 
-    These are the other stages, and loops of the first. `view`: the events of the process. `ports`: with its log.
+    These are the other stages, and loops over the fold. `view`: the events of the process. `ports`: with its log.
     """
     led = [stage for stage in stages if stage.name in LED]
     others = [stage for stage in stages if stage.name not in LED]
-    for stage in led:
-        own = stage.loops if stage.name != DAG_ADVANCER.name else ()  # its timers are deadlines
-        if loops := (*own, *_beside(stage.name, view, ports)):
-            others.append(BoundStage(stage.name, loops=loops))
-    return led, others
+    beside = (BoundStage(stage.name, loops=_beside(stage.name, view, ports)) for stage in led)
+    return led, [*others, *(stage for stage in beside if stage.loops)]
 
 
 def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:
@@ -71,6 +69,10 @@ def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:
     if stage == TICKER.name:
         watch = TickerWatch(view, ports.log, ports.projections, ports.clock, _heartbeat(ports))
         return watch.keep_timezones, watch.keep_heartbeat, watch.report_missed
+    if stage == PLANNER.name:
+        return (DailyUseDisplay(view, stage, ports.projections, ports.clock).run,)
+    if stage == LOCK_KEEPER.name:
+        return (LockDisplay(view, stage, ports.log, ports.projections, ports.clock).run,)
     if stage == DEPENDENCY_KEEPER.name:
         return (PastRuns(view, ports.log, ports.stored, ports.clock).run,)
     return ()

@@ -18,7 +18,7 @@ from .asked import Asked
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
-from .step import Put, Send, Step
+from .step import Send, Step
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -30,7 +30,7 @@ class Notice(NamedTuple):
     signal: object
 
 
-Effect: TypeAlias = Send | Put | Notice
+Effect: TypeAlias = Send | Notice
 """An effect that leaves the process after the commit: an input of another stream, a KV entry, or a stage's signal."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 MIN_STALE: Final = 1_024

@@ -1,127 +1,107 @@
-"""The daily quotas of namespaces, for the planner (ADR 97).
+"""The daily use of namespaces, as states of the fold, and the planner's limit (ADR 97).
 
-An execution is counted before it begins, in an entry of the bucket `queues`. Its revision guards the count, so planners together never
-exceed a quota. One write counts all executions of a batch that wait for their place. After a crash between the count and the beginning, a
-redelivered input is counted again, so a crash can only make the quota smaller, by one batch.
+The fold counts the executions that begin, and the bytes of all their events and dead letters, for the namespaces that have a daily quota. What is
+skipped counts for none. A use (`use.<namespace>.>`) follows from these events, so it has no events of its own.
 """
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Final, NamedTuple, TypeAlias
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from .. import subjects
 from ..domain import daily_use
 from ..domain.daily_use import DailyUse, Need
-from ..domain.events import Admitted, Namespace, NamespacesDefined, Planned, Skipped, newest_of
-from ..domain.execution import Status
-from ..domain.namespaces import RESERVED, namespace_of
-from ..subjects import Bucket
-from .kinds import ENTRY, execution_state
-from .step import Put, Reading, Sources, States, Step, again
+from ..domain.events import Admitted, Message, Namespace, NamespacesDefined, Planned, Recorded, Skipped
+from ..domain.execution import Execution, Status
+from ..domain.namespaces import namespace_of
+from .kinds import execution_state
+from .step import Reading, Sources, States
 
-RECENT: Final = timedelta(seconds=1)
-"""The age up to which quotas are used that were read before."""
-COUNTED_AT_ONCE: Final = 256
-"""Executions in a single write."""
-REMEMBERED: Final = 10_000
-"""Executions that are remembered as counted, and those that wait for their place, in each process."""
+if TYPE_CHECKING:
+    from .fold import Fold
 
 First: TypeAlias = Planned | Admitted
+Limit: TypeAlias = tuple[Namespace, DailyUse]
+"""A namespace with its daily quotas, and its use."""
 
 
-async def _quotas(sources: Sources, keys: Sequence[None]) -> Mapping[None, Mapping[str, Namespace]]:
-    newest = newest_of(await sources.log.load(subjects.namespaces()), NamespacesDefined)
-    declared = () if newest is None else newest.message.namespaces
-    limited = {each.name: each for each in declared if daily_use.has_daily_quota(each)}
-    return dict.fromkeys(keys, limited)
+async def _none(sources: Sources, keys: Sequence[str]) -> Mapping[str, Limit | None]:  # noqa: ARG001
+    return dict.fromkeys(keys)
 
 
-QUOTAS: Final = Reading("daily quotas", _quotas)
-"""The namespaces with a daily quota, by name. The key is None. The read may be stale, so a change may count a moment later."""
+LIMIT: Final = Reading("daily quotas", _none)
+"""The daily quotas of a namespace with its use; None: it has none."""
 
 
-class Counted(NamedTuple):
-    """A signal: executions were counted."""
+def within_quota(first: First, states: States, now: datetime, number: int = 1) -> First | Skipped:
+    """Return the beginning of an execution within the daily quotas of its namespace.
 
-    namespace: str
-    execution_ids: tuple[str, ...]
-
-
-class DailyQuotas:
-    """Counts the executions of a planner process."""
-
-    def __init__(self) -> None:
-        self._quotas: Mapping[str, Namespace] = {}
-        self._read_at: datetime | None = None
-        self._counted: OrderedDict[str, None] = OrderedDict()
-        self._waiting: dict[str, dict[str, Need]] = {}
-        """The executions that wait for their place, by namespace."""
-
-    def take_signal(self, counted: Counted) -> None:
-        """Remember executions that were counted."""
-        waiting = self._waiting.get(counted.namespace, {})
-        for execution_id in counted.execution_ids:
-            waiting.pop(execution_id, None)
-            self._counted[execution_id] = None
-        while len(self._counted) > REMEMBERED:
-            self._counted.popitem(last=False)
-
-    def limit(self, first: First, states: States, now: datetime, number: int = 1) -> First | Skipped | Step:
-        """Return the beginning of an execution within the quotas of its namespace.
-
-        Beyond them, it is skipped. A step counts it first, and decides again. `number`: the executions that it becomes, one on each shard.
-        """
-        return self._count(first, states, now, number, runs_anyway=False)
-
-    def count(self, first: First, states: States, now: datetime) -> First | Skipped | Step:
-        """Return the beginning of an execution that runs in any case, once it is counted."""
-        return self._count(first, states, now, 1, runs_anyway=True)
-
-    def _count(
-        self, first: First, states: States, now: datetime, number: int, *, runs_anyway: bool
-    ) -> First | Skipped | Step:
-        namespace = namespace_of(first.job)
-        if namespace is None or namespace in RESERVED:
-            return first
-        quota = self._quotas_in_force(states, now).get(namespace)
-        if quota is None:
-            return first
-        waiting = self._waiting.setdefault(namespace, {})
-        ref = ENTRY((Bucket.QUEUES, subjects.daily_use_key(namespace)))
-        later_ref = None if quota.bytes_per_day is None else ENTRY((Bucket.QUEUES, subjects.later_bytes_key(namespace)))
-        state = states(execution_state(first.job, first.execution_id))
-        if first.execution_id in self._counted or state.status is not Status.UNKNOWN:
-            waiting.pop(first.execution_id, None)
-            return first
-        entry = states(ref)
-        use, need = daily_use.read(entry and entry[0], now), daily_use.need_of(first, number, quota)
-        stored = None if later_ref is None else states(later_ref)
-        later = daily_use.later_bytes(stored and stored[0], now)
-        if not runs_anyway and not use.fits(need, quota, later=later):
-            waiting.pop(first.execution_id, None)
-            return Skipped.of(first, "namespace_quota")
-        use, counted = _with_others(use.plus(need), first.execution_id, waiting, quota, later)
-        if len(waiting) < REMEMBERED:
-            waiting[first.execution_id] = need
-        put = Put(ref, daily_use.encode(use), ttl=daily_use.LIFETIME_S)
-        return again(put, signals=(Counted(namespace, counted),))
-
-    def _quotas_in_force(self, states: States, now: datetime) -> Mapping[str, Namespace]:
-        if self._read_at is None or abs(now - self._read_at) > RECENT:
-            self._quotas, self._read_at = states(QUOTAS(None)), now
-        return self._quotas
+    Beyond them, it is skipped. `number`: the executions that it becomes, one on each shard.
+    """
+    namespace = namespace_of(first.job)
+    limit = None if namespace is None else states(LIMIT(namespace))
+    if limit is None or states(execution_state(first.job, first.execution_id)).status is not Status.UNKNOWN:
+        return first
+    quota, use = limit
+    has_room = use.on(_day(now)).fits(daily_use.need_of(first, number, quota), quota)
+    return first if has_room else Skipped.of(first, "namespace_quota")
 
 
-def _with_others(
-    use: DailyUse, own: str, waiting: Mapping[str, Need], quota: Namespace, later: int
-) -> tuple[DailyUse, tuple[str, ...]]:
-    """Count other executions that wait, as far as there is room."""
-    counted = [own]
-    for execution_id, need in waiting.items():
-        if len(counted) == COUNTED_AT_ONCE or not use.fits(need, quota, later=later):
-            break
-        if execution_id != own:
-            use = use.plus(need)
-            counted.append(execution_id)
-    return use, tuple(counted)
+def limit_of(fold: "Fold", namespace: str) -> Limit | None:
+    """Return the answer to `LIMIT`."""
+    quota = fold.quotas.get(namespace)
+    return None if quota is None else (quota, fold.states.get(use_scope(namespace), _NO_USE))
+
+
+def use_scope(namespace: str) -> str:
+    """Return the scope of the use of a namespace."""
+    return f"use.{subjects.token(namespace)}.>"
+
+
+# --- counted -----------------------------------------------------------------------------------------------------------------
+
+
+def on_namespaces(fold: "Fold", defined: NamespacesDefined) -> None:
+    """Apply new quotas; a namespace without daily quotas has no use."""
+    quotas = _quotas(defined)
+    for name in fold.quotas.keys() | quotas.keys():
+        if name in quotas:
+            fold.journal.put(fold.quotas, name, quotas[name])
+            continue
+        fold.journal.remove(fold.quotas, name)
+        if (scope := use_scope(name)) in fold.states:
+            fold.journal.remove(fold.states, scope)
+
+
+def on_event(fold: "Fold", recorded: Recorded[Message], before: object, after: object) -> None:
+    """Count an event of an execution or a dead letter, whose state it changes."""
+    namespace = namespace_of(getattr(recorded.message, "job", ""))
+    if namespace is None or (quota := fold.quotas.get(namespace)) is None:
+        return
+    if isinstance(after, Execution) and after.requested is None:
+        return  # it is skipped, or stands for the executions on shards
+    begins = isinstance(before, Execution) and before.requested is None
+    size = 0 if quota.bytes_per_day is None else len(recorded.message.encode())
+    if not begins and not size:
+        return
+    scope = use_scope(namespace)
+    use = fold.states.get(scope, _NO_USE).on(_day(recorded.time))
+    fold.journal.put(fold.states, scope, use.plus(Need(int(begins), size)))
+
+
+def restore(fold: "Fold") -> None:
+    """Read the quotas of a loaded fold."""
+    for recorded in fold.standing.get(subjects.namespaces(), {}).values():
+        if isinstance(recorded.message, NamespacesDefined):
+            fold.quotas = _quotas(recorded.message)
+
+
+def _quotas(defined: NamespacesDefined) -> dict[str, Namespace]:
+    return {each.name: each for each in defined.namespaces if daily_use.has_daily_quota(each)}
+
+
+_NO_USE: Final = DailyUse("")
+
+
+def _day(time: datetime) -> str:
+    return time.astimezone(UTC).date().isoformat()

@@ -34,7 +34,7 @@ from .poison import (
 )
 from .report_lists import UnreadableInput
 from .ripe_inputs import wait_for
-from .step import DONE, MAX_STEPS, EndlessDecision, Events, Put, Send, Step, Then, refuse
+from .step import DONE, MAX_STEPS, EndlessDecision, Events, Send, Step, Then, refuse
 from .watcher import Watcher
 
 MAX_ALL_EVENTS: Final = 4_000
@@ -307,8 +307,6 @@ class Decider:
                     view.changed.add(ref)
                 case Send(_, _, message_id):
                     view.sent.add(message_id)
-                    effects.append((cause.by, change))
-                case Put():
                     effects.append((cause.by, change))
                 case _:
                     pass  # a timer: the deadlines of a state come from its events

@@ -14,7 +14,7 @@ from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicE
 from ..domain.execution import Execution, Status
 from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard
 from ..domain.trace_context import Sampling
-from .daily_quotas import DailyQuotas
+from .daily_quotas import within_quota
 from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
 from .locks import begin
 from .public_events import required_event, runs_before, triggered_event
@@ -28,7 +28,7 @@ Make: TypeAlias = Callable[[JobDefinition, int], Planned | Admitted]
 """Makes the only execution of an occurrence or trigger from a definition and its sequence."""
 
 
-def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
+def begin_divided(
     make: Make,
     definition: JobDefinition,
     sequence: int,
@@ -37,12 +37,11 @@ def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
     *,
     key: bytes,
     version: int | None,
-    quotas: DailyQuotas,
     sampling: Sampling | None = None,
 ) -> Step:
     """Begin the executions of an occurrence or trigger of a job with a partition.
 
-    `version`: the version of the shard map that the input names; None: it names none, and the newest counts. `quotas`: those of the namespaces.
+    `version`: the version of the shard map that the input names; None: it names none, and the newest counts.
     """
     first, partition = make(definition, sequence), definition.partition
     ref = execution_state(first.job, first.execution_id)
@@ -53,9 +52,7 @@ def begin_divided(  # noqa: PLR0913 - those of `begin`, and what it divides by
         return finish_fan_out(make, ref, states, now, key=key, sampling=sampling)
     version, shards = states(NEWEST_SHARD_MAP(None)) if version is None else (version, states(SHARD_MAP(version)))
     chosen = shard_map.resolve(partition, shards, first.plan.input)
-    limited = quotas.limit(first, states, now, number=len(chosen)) if chosen else Skipped.of(first, "no_shard")
-    if isinstance(limited, Step):
-        return limited
+    limited = within_quota(first, states, now, len(chosen)) if chosen else Skipped.of(first, "no_shard")
     if isinstance(limited, Skipped):
         return begin(limited, states, now, key=key, sampling=sampling)
     if not partition.has_one:

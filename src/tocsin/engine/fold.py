@@ -23,6 +23,8 @@ from ..domain.events import (
     Deleted,
     Due,
     Message,
+    Namespace,
+    NamespacesDefined,
     Passed,
     Paused,
     Recorded,
@@ -33,7 +35,9 @@ from ..domain.events import (
 )
 from ..domain.log_events import LogEvent, NamedSnapshot, RunFound, Waited, Waits
 from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
+from .daily_quotas import on_event, on_namespaces
 from .departures import LEFT, Departures
+from .journal import Journal
 from .kinds import DEAD_LETTER, EXECUTION, PUBLIC_EVENT, QUEUE
 from .locks import LOCK
 from .step import Scope
@@ -67,56 +71,8 @@ MAX_CHANGES: Final = 16
 """The most changes of a definition that are kept for requests with an earlier moment, beside the changes that its undecided time needs."""
 UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
 """The time of an event of which only the number and the content are known."""
-_ABSENT: Final = object()
-_APPENDED: Final = object()
 
 _log = telemetry.get_logger("tocsin.engine")
-
-
-class Journal:
-    """The old values of tables since the last stored commit."""
-
-    def __init__(self) -> None:
-        self._old: list[tuple[dict[Any, Any], Any, Any]] = []
-
-    def put(self, table: dict[Any, T], key: object, value: T) -> None:
-        """Change an entry."""
-        self._old.append((table, key, table.get(key, _ABSENT)))
-        table[key] = value
-
-    def remove(self, table: dict[Any, T], key: object) -> None:
-        """Remove an entry."""
-        self._old.append((table, key, table.pop(key)))
-
-    def append(self, table: dict[Any, list[T]], key: object, value: T) -> None:
-        """Add to the list of an entry."""
-        if (values := table.get(key)) is None:
-            self.put(table, key, [value])
-        else:
-            values.append(value)
-            self._old.append((table, key, _APPENDED))
-
-    def __len__(self) -> int:
-        return len(self._old)
-
-    def undo(self, table: Mapping[str, object], length: int = 0) -> set[str]:
-        """Restore entries of the last commit, or of a length; return the changed keys."""
-        keys = {key for changed, key, _ in self._old[length:] if changed is table}
-        while len(self._old) > length:
-            table, key, old = self._old.pop()
-            if old is _ABSENT:
-                del table[key]
-            elif old is _APPENDED:
-                table[key].pop()
-            else:
-                table[key] = old
-        return keys
-
-    def keep(self, table: Mapping[str, object]) -> list[str]:
-        """Forget the old values of a stored commit; return a table's keys by first change."""
-        keys = dict.fromkeys(key for changed, key, _ in self._old if changed is table)
-        self._old.clear()
-        return list(keys)
 
 
 class LedgerTail(NamedTuple):
@@ -184,6 +140,8 @@ class Fold:
         self.shard_maps: dict[int, tuple[Shard, ...]] = {0: ()}
         self.standing: dict[str, dict[str, Recorded[Message]]] = {}
         """The newest event of each subject of a standing scope, oldest first."""
+        self.quotas: dict[str, Namespace] = {}
+        """The namespaces with daily quotas, by name."""
         self.waiting = WaitingInputs(self.journal)
         self.on_broken: OnBroken = nobody_listens
         self.upstream: dict[str, None] = {}
@@ -222,16 +180,24 @@ class Fold:
             self._break(scope, StoredEvent.of(recorded), repr(error), does_decode=True)
             return scope
         put(self.states, scope, state)
+        self._keep_beside(recorded, scope, kind.initial if before is None else before, state)
+        return scope
+
+    def _keep_beside(self, recorded: Recorded[Message], scope: str, before: Any, state: Any) -> None:  # noqa: ANN401
+        """Keep the parts of an event that decisions need beside the state of its scope."""
+        message, first = recorded.message, scope.partition(".")[0]
+        if self.quotas and first in {"execution", "dead-letter"}:
+            on_event(self, recorded, before, state)
         if first == "execution":
             self.journal.append(self.events, scope, recorded)
-            on_execution(self, recorded, scope, kind.initial if before is None else before, state)
+            on_execution(self, recorded, scope, before, state)
         elif first == "ledger":
-            self._keep_ledger(recorded, scope, kind.initial if before is None else before, state)
+            self._keep_ledger(recorded, scope, before, state)
         elif first == "cron":
             if (about := self.announcements.get(scope)) is None:
-                put(self.announcements, scope, about := {})
-            put(about, message.data.job_id if isinstance(message, CronTriggered) else str(number), recorded)
-        return scope
+                self.journal.put(self.announcements, scope, about := {})
+            key = message.data.job_id if isinstance(message, CronTriggered) else str(recorded.sequence)
+            self.journal.put(about, key, recorded)
 
     def _keep_ledger(
         self, recorded: Recorded[Message], scope: str, before: ledger.Ledger, state: ledger.Ledger
@@ -250,6 +216,8 @@ class Fold:
         self.journal.put(self.standing, scope, others | {recorded.subject: recorded})
         if isinstance(message := recorded.message, ShardsDefined):
             self.journal.put(self.shard_maps, recorded.sequence, message.shards)
+        elif isinstance(message, NamespacesDefined):
+            on_namespaces(self, message)
 
     def take_event(self, event: StoredEvent) -> Recorded[Message] | None:
         """Apply the event with the next number as it is stored, and return it.

@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .. import subjects
-from ..domain.events import Namespace
 from . import daily_quotas, kinds, upstream
 from .fold import EVENTS, LEDGER, Fold
 from .step import Reading, Ref, Scope
@@ -85,10 +84,6 @@ def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
     return version, fold.shard_maps[version]
 
 
-def _no_quotas() -> Mapping[str, Namespace]:
-    return {}
-
-
 def _name(reading: Reading[Any, Any]) -> str:
     return reading.name
 
@@ -114,6 +109,6 @@ ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
     ),
     _name(kinds.LOG_TIME): lambda _, __, now: now,
     _name(kinds.ENTRY): lambda _, __, ___: None,
-    _name(daily_quotas.QUOTAS): lambda _, __, ___: _no_quotas(),
+    _name(daily_quotas.LIMIT): lambda fold, namespace, _: daily_quotas.limit_of(fold, namespace),
 }
 """Answers to readings by their names, as some readings belong to stages."""

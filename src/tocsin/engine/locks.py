@@ -17,7 +17,6 @@ from ..domain.lock import Lock, Waiter
 from ..domain.trace_context import Sampling
 from ..telemetry import trace_ids
 from .kinds import REGISTERED_AT, execution_state
-from .lock_projection import Held
 from .public_events import announce_decision, answer_to_queued, plan
 from .step import DONE, Events, Ref, Scope, States, Step, again, done
 
@@ -38,9 +37,7 @@ def acquire(job: str, shard: str | None, waiter: Waiter, ttl: float, states: Sta
     """Acquire a free lock for an execution, and decide again."""
     ref = lock_state(job, shard)
     events = lock.acquire(states(ref), job, waiter, ttl=ttl, shard=shard)
-    # The bucket has a key for each job, and so shows no locks of shards.
-    held = () if shard is not None else (Held(job, waiter.execution_id, ttl),)
-    return again(Events(ref, tuple(events)), signals=held)
+    return again(Events(ref, tuple(events)))
 
 
 def hand_on(job: str, shard: str | None, job_lock: Lock, states: States) -> Step | None:

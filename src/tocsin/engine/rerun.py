@@ -35,7 +35,7 @@ from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..ports import EventLog, StaleRead
 from ..subjects import ANY, DecodeError
-from .daily_quotas import DailyQuotas
+from .daily_quotas import within_quota
 from .fan_out import begin_divided
 from .kinds import DEFINITION, FACTS, IN_FORCE, dead_letter_state
 from .locks import begin
@@ -60,7 +60,6 @@ def rerun(
     now: datetime,
     *,
     key: bytes,
-    quotas: DailyQuotas,
     sampling: Sampling | None,
 ) -> Step:
     """Rerun the dead letter of a replay request, for the planner."""
@@ -79,9 +78,10 @@ def rerun(
     except NotRerunnable as error:
         return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
     if isinstance(message, DeadLettered | Trigger):
-        first = _planned(recorded, replay, message, states, now, key, quotas, sampling)
-        limited = first if isinstance(first, Step) else quotas.limit(first, states, now)
-        return limited if isinstance(limited, Step) else begin(limited, states, now, key=key, sampling=sampling)
+        first = _planned(recorded, replay, message, states, now, key, sampling)
+        if not isinstance(first, Step):
+            first = begin(within_quota(first, states, now), states, now, key=key, sampling=sampling)
+        return first
     if state.resolved is not None:
         return DONE
     return _send_again(state.kept.message, message, states, _message_id(fact, key))
@@ -126,7 +126,6 @@ def _planned(
     states: States,
     now: datetime,
     key: bytes,
-    quotas: DailyQuotas,
     sampling: Sampling | None,
 ) -> Planned | Admitted | Step:
     """Return the first event of a replay's execution.
@@ -154,9 +153,7 @@ def _planned(
         return refuse_request(error, states, now, job=job, execution_id=replay.execution_id)
     if isinstance(cause, Trigger) and definition.partition is not None:
         make = partial(execution_plan.from_replay, request, cause, before=old)
-        return begin_divided(
-            make, definition, sequence, states, now, key=key, version=None, quotas=quotas, sampling=sampling
-        )
+        return begin_divided(make, definition, sequence, states, now, key=key, version=None, sampling=sampling)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 

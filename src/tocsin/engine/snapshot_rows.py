@@ -15,6 +15,7 @@ inputs that wait, and hashes of ids.
   - dead-letter   dead-letter.<job>….>  all, without attempts
   - queue         queue.<name>.>        the newest pause and purge
   - runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
+  - use           use.<namespace>.>                                                     its daily use (`daily_use.DailyUse`)
   - cron          cron.….               the newest, and of open executions              the subject of each event
   - standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
   - other         any other scope                                                       the shards, of a map
@@ -37,6 +38,7 @@ import msgspec
 
 from .. import subjects
 from ..domain.commit import LogHead, Position, Range
+from ..domain.daily_use import DailyUse
 from ..domain.dead_letter import DeadLetter
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
@@ -45,6 +47,7 @@ from ..domain.lock import Lock, LockQueue, Waiter
 from ..domain.log_events import Waits
 from ..domain.queue import Queue
 from ..domain.uniqueness import UniqueKey
+from . import daily_quotas
 from .broken_keys import Broken, StoredEvent
 from .departures import RESTS
 from .fold import KINDS, Fold, LedgerTail
@@ -184,7 +187,7 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
             return first, Row(scope, number, (), _value(holders))
         case DeadLetter():
             return first, Row(scope, number, tuple(map(_stored, _letter_events(state))))
-        case JobRuns():
+        case JobRuns() | DailyUse():
             return first, Row(scope, 0, (), _value(state))
         case Queue():
             events: list[Any] = [event for event in (state.pause, state.purge) if event is not None]
@@ -303,6 +306,7 @@ class FoldBuilder:
             ids.load(sorted(self._known[name], key=lambda known: known.at))
         fold.departures.needed_definitions = needed_definitions
         restore(fold)
+        daily_quotas.restore(fold)
         fold.departures.restore(at)
         fold.snapshots = tuple(digest for _, digest in sorted(self._snapshots.items()))
         fold.shard_maps = dict(sorted(fold.shard_maps.items()))
@@ -327,8 +331,8 @@ class FoldBuilder:
         if kind == "lock":
             fold.states[scope] = _lock(_read(row, _Lock))
             return
-        if kind == "runs":
-            fold.states[scope] = _read(row, JobRuns)
+        if (derived := _DERIVED.get(kind)) is not None:
+            fold.states[scope] = _read(row, derived)
             return
         if kind == "unique":
             fold.states[scope] = UniqueKey(tuple(_read(row, list[KeyHolder])))
@@ -345,6 +349,10 @@ class FoldBuilder:
                     self._put_definition(change)
         elif kind == "cron" and (names := _read(row, list[str])):
             fold.announcements[scope] = dict(zip(names, events, strict=False))
+
+
+_DERIVED: Final[dict[str, type]] = {"runs": JobRuns, "use": DailyUse}
+"""States that follow from events of other scopes, by kind."""
 
 
 def _tail(events: Iterable[Recorded[Message]], watermark: datetime | None) -> LedgerTail:

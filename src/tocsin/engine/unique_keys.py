@@ -13,7 +13,6 @@ from ..domain.execution import Execution, Status
 from ..domain.execution_plan import traced
 from ..domain.trace_context import Sampling
 from ..domain.uniqueness import Known, UniqueKey, job_state
-from .daily_quotas import DailyQuotas
 from .kinds import dead_letter_state, execution_state
 from .locks import begin
 from .step import Events, Ref, Scope, States, Step, again, done
@@ -34,7 +33,6 @@ def begin_unique(
     now: datetime,
     *,
     key: bytes,
-    quotas: DailyQuotas,
     sampling: Sampling | None = None,
 ) -> Step:
     """Begin an execution once it has its unique key, or skip it as a duplicate."""
@@ -47,8 +45,7 @@ def begin_unique(
     for execution_id in own.replaces:
         if (step := _end(first, execution_id, states)) is not None:
             return step
-    counted = quotas.count(_starting_at(first, own.start_at), states, now)
-    return counted if isinstance(counted, Step) else begin(counted, states, now, key=key, sampling=sampling)
+    return begin(_starting_at(first, own.start_at), states, now, key=key, sampling=sampling)
 
 
 def _take(first: Admitted, rule: UniqueRule, enqueued_at: datetime, states: States, sampling: Sampling | None) -> Step:

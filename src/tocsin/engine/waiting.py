@@ -14,7 +14,7 @@ from .. import subjects
 from ..domain.log_events import Name, Waited, Waits
 
 if TYPE_CHECKING:
-    from .fold import Journal
+    from .journal import Journal
 
 MAX_OF_PUBLISHER: Final = 1_000
 MAX_OF_ALL: Final = 10_000

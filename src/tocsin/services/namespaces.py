@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from .. import subjects
 from ..domain import daily_use, namespaces
-from ..domain.daily_use import DailyUse, Need
+from ..domain.daily_use import DailyUse
 from ..domain.definition import JobDefinition
 from ..domain.documented_model import DocumentedModel
 from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
@@ -198,7 +198,7 @@ async def details(
 
 
 async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
-    """Return what a namespace has used today, with the bytes of later events.
+    """Return what a namespace has used today, as the planner's process showed it last.
 
     Raises:
         LogUnavailable: the bucket did not answer.
@@ -208,13 +208,8 @@ async def use_of(projections: Projections, namespace: str, now: datetime) -> Dai
 
 async def uses_of(projections: Projections, names: Sequence[str], now: datetime) -> dict[str, DailyUse]:
     """Return what namespaces have used today (see `use_of`)."""
-    keys = [key for name in names for key in (subjects.daily_use_key(name), subjects.later_bytes_key(name))]
-    entries = await projections.get_each(Bucket.QUEUES, keys)
-    uses: dict[str, DailyUse] = {}
-    for name, entry, later in zip(names, entries[::2], entries[1::2], strict=True):
-        use = daily_use.read(entry and entry[0], now)
-        uses[name] = use.plus(Need(0, daily_use.later_bytes(later and later[0], now)))
-    return uses
+    entries = await projections.get_each(Bucket.QUEUES, list(map(subjects.daily_use_key, names)))
+    return {name: daily_use.read(entry and entry[0], now) for name, entry in zip(names, entries, strict=True)}
 
 
 def _changed_quotas(old: Namespace | None, new: Namespace | None) -> tuple[QuotaChange, ...]:

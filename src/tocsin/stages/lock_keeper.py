@@ -2,7 +2,7 @@
 
 The planner admits an execution whose lock is free. The lock keeper decides on the executions that found it held, and hands
 the lock of an ended execution to the next in line (hip-62, Distributed Locking; ojs-cron §6). The KV bucket `locks` only
-shows the locks (`lock_projection`).
+shows the locks (`displays`).
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,6 @@ from ..domain.events import (
 from ..domain.execution import Execution, Status
 from ..domain.lock import Lock
 from ..engine.kinds import execution_state
-from ..engine.lock_projection import LockProjection, LockRenewal, Released
 from ..engine.locks import acquire, fence_of, hand_on, is_held, lock_state
 from ..engine.public_events import ANNOUNCED, announce_decision, answer_to_queued
 from ..engine.stage import Access, Stage, Subscription
@@ -55,29 +54,13 @@ class Waiting:
 class LockKeeper:
     """Decides which execution has its job's lock."""
 
-    def __init__(self, projection: LockProjection, key: bytes, renewal: LockRenewal | None = None) -> None:
-        """Sign the first task of an execution with `key`.
-
-        `renewal`: None renews no entry in the bucket.
-        """
-        self._projection = projection
-        self._renewal = renewal
+    def __init__(self, key: bytes) -> None:
+        """Sign the first task of an execution with `key`."""
         self._key = key
 
-    async def show_locks(self) -> None:
-        """Keep the KV bucket `locks` up to date."""
-        await self._projection.run()
-
-    async def renew_locks(self) -> None:
-        """Renew the entries in the KV bucket `locks` whose holders live."""
-        if self._renewal is not None:
-            await self._renewal.run()
-
     def take_signal(self, signal: object) -> None:
-        """Show a lock that was acquired or released; warn of a long queue."""
-        if not isinstance(signal, Waiting):
-            self._projection.take(signal)
-        elif signal.count > LONG_QUEUE and (signal.count - 1).bit_count() == 1:
+        """Warn of a long queue."""
+        if isinstance(signal, Waiting) and signal.count > LONG_QUEUE and (signal.count - 1).bit_count() == 1:
             _log.warning("many executions wait for a lock", action="queue-grows", job=signal.job, waiting=signal.count)
 
     # --- planned -----------------------------------------------------------------------------------------------------
@@ -168,8 +151,7 @@ class LockKeeper:
             step = hand_on(end.job, end.shard, job_lock, states)
         else:
             step = _finish_admission(end.job, job_lock, states, now, self._key)
-        released = () if end.shard is not None else (Released(end.job, end.execution_id),)
-        return step or done(signals=released)
+        return step or DONE
 
 
 def _finish_admission(job: str, job_lock: Lock, states: States, now: datetime, key: bytes) -> Step | None:
@@ -229,11 +211,7 @@ LOCK_KEEPER: Final = Stage(
         reads=(Stream.LOG, Stream.LEDGER),
         writes=((Bucket.LOCKS, ">"),),
     ),
-    start=lambda context: LockKeeper(
-        LockProjection(context.log, context.projections, context.clock),
-        context.report_key,
-        LockRenewal(context.log, context.projections, context.clock),
-    ),
+    start=lambda context: LockKeeper(context.report_key),
     subscriptions=(
         Subscription(
             subjects.LOCK_KEEPER,
@@ -251,5 +229,4 @@ LOCK_KEEPER: Final = Stage(
             on_signal=LockKeeper.take_signal,
         ),
     ),
-    loops=(LockKeeper.show_locks, LockKeeper.renew_locks),
 )

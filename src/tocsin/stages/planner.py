@@ -30,10 +30,9 @@ from ..domain.events import (
 )
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
-from ..engine.daily_quotas import Counted, DailyQuotas
+from ..engine.daily_quotas import within_quota
 from ..engine.fan_out import begin_divided
 from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
-from ..engine.lock_projection import LockProjection
 from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
@@ -50,26 +49,13 @@ class Planner:
     acquires it here.
     """
 
-    def __init__(self, projection: LockProjection, key: bytes, sampling: Sampling | None = None) -> None:
+    def __init__(self, key: bytes, sampling: Sampling | None = None) -> None:
         """`key` signs the first task of an execution.
 
         `sampling` decides on traces; None: none are made.
         """
-        self._projection = projection
         self._key = key
         self._sampling = sampling
-        self._quotas = DailyQuotas()
-
-    async def show_locks(self) -> None:
-        """Show the locks that this process acquired in the KV bucket `locks`."""
-        await self._projection.run()
-
-    def take_signal(self, signal: object) -> None:
-        """Show a lock that was acquired, or remember executions that were counted."""
-        if isinstance(signal, Counted):
-            self._quotas.take_signal(signal)
-        else:
-            self._projection.take(signal)
 
     def on_time(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution of an instant, or announce instants that passed."""
@@ -95,16 +81,12 @@ class Planner:
             *(definition, due.definition, states, now),
             key=self._key,
             version=due.shards,
-            quotas=self._quotas,
             sampling=self._sampling,
         )
 
     def _begin(self, first: Planned | Admitted, states: States, now: datetime) -> Step:
         """Begin an execution, or skip it beyond a daily quota of its namespace."""
-        limited = self._quotas.limit(first, states, now)
-        if isinstance(limited, Step):
-            return limited
-        return begin(limited, states, now, key=self._key, sampling=self._sampling)
+        return begin(within_quota(first, states, now), states, now, key=self._key, sampling=self._sampling)
 
     def on_trigger(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution that a trigger requests."""
@@ -147,7 +129,6 @@ class Planner:
                 *(make, definition, sequence, states, now),
                 key=self._key,
                 version=None,
-                quotas=self._quotas,
                 sampling=self._sampling,
             )
         return self._begin(execution_plan.from_trigger(trigger, definition, sequence, publisher), states, now)
@@ -159,14 +140,9 @@ class Planner:
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
         first, rule = execution_plan.from_enqueued(enqueued), enqueued.message.unique
         if rule is not None:
-            return begin_unique(
-                *(first, rule, enqueued.time, states, now), key=self._key, quotas=self._quotas, sampling=self._sampling
-            )
+            return begin_unique(*(first, rule, enqueued.time, states, now), key=self._key, sampling=self._sampling)
         # The API has accepted the job, and so it runs. Beyond a quota the API accepts none.
-        counted = self._quotas.count(first, states, now)
-        if isinstance(counted, Step):
-            return counted
-        return begin(counted, states, now, key=self._key, sampling=self._sampling)
+        return begin(first, states, now, key=self._key, sampling=self._sampling)
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger, or a request of a program outside, that became a dead letter."""
@@ -178,7 +154,7 @@ class Planner:
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
-        return rerun(recorded, states, now, key=self._key, quotas=self._quotas, sampling=self._sampling)
+        return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
 
     def _record(self, ignored: EventIgnored) -> Send:
         event = ignored.event
@@ -218,27 +194,21 @@ PLANNER: Final = Stage(
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
         reads=(Stream.LEDGER, Stream.LOG),
-        writes=((Bucket.LOCKS, ">"), (Bucket.QUEUES, subjects.daily_use_key("*"))),
+        writes=((Bucket.QUEUES, subjects.daily_use_key("*")),),
     ),
-    start=lambda context: Planner(
-        LockProjection(context.log, context.projections, context.clock),
-        context.report_key,
-        context.sampling,
-    ),
+    start=lambda context: Planner(context.report_key, context.sampling),
     subscriptions=(
         Subscription(
             subjects.PLANNER,
             Stream.LEDGER,
             (subjects.filter_for("ledger.due"), subjects.filter_for("ledger.passed")),
             decide=Planner.on_time,
-            on_signal=Planner.take_signal,
         ),
         Subscription(
             TRIGGERS,
             Stream.REQUESTS,
             (subjects.filter_for("trigger"),),
             decide=Planner.on_trigger,
-            on_signal=Planner.take_signal,
             ordering_key=None,
         ),
         Subscription(
@@ -246,7 +216,6 @@ PLANNER: Final = Stage(
             Stream.LOG,
             (subjects.filter_for("dead-letter.replayed"),),
             decide=Planner.on_replayed,
-            on_signal=Planner.take_signal,
         ),
         Subscription(
             "planner-refused", Stream.LOG, (subjects.filter_for("dead-letter.refused"),), decide=Planner.on_refused
@@ -256,7 +225,6 @@ PLANNER: Final = Stage(
             Stream.REQUESTS,
             (subjects.filter_for("enqueue"),),
             decide=Planner.on_enqueued,
-            on_signal=Planner.take_signal,
             ordering_key=None,
         ),
         Subscription(
@@ -264,9 +232,7 @@ PLANNER: Final = Stage(
             Stream.INPUTS,
             subjects.PUBLIC_TRIGGER_FILTERS,
             decide=Planner.on_trigger,
-            on_signal=Planner.take_signal,
             ordering_key=None,
         ),
     ),
-    loops=(Planner.show_locks,),
 )

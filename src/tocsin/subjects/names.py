@@ -343,14 +343,6 @@ def daily_use_key(namespace: str) -> str:
     return f"use.{namespace}"
 
 
-def later_bytes_key(namespace: str) -> str:
-    """Return the key in `queues` for the bytes of later events of a namespace.
-
-    `*` makes a filter for all namespaces.
-    """
-    return f"later.{namespace}"
-
-
 def changed_bytes_key(namespace: str) -> str:
     """Return the key in `queues` for the bytes of decisions on what a namespace has.
 

@@ -21,7 +21,6 @@ from ...domain.events import Message, Recorded
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import Batch, Clock, Encoded, EventLog, History, SequenceConflict, StoredLog
 from ...subjects import RECORDED, Bucket, DecodeError, Stream
-from .later_bytes import LaterBytesCounter
 from .traces import Traces
 
 SHORTEST_PAUSE_S: Final = 0.2
@@ -42,7 +41,7 @@ class Recorder:
     """Records one stream.
 
     `past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
-    `traces`: takes the recorded events; None: no trace is exported. `later_bytes`: counts the events; None: nothing counts them.
+    `traces`: takes the recorded events; None: no trace is exported.
     `keeps_events`: the history keeps the events as they are stored.
     """
 
@@ -54,7 +53,6 @@ class Recorder:
     past: StoredLog | None
     gathering: float = GATHER_INTERVAL_S
     traces: Traces | None = None
-    later_bytes: LaterBytesCounter | None = None
     keeps_events: bool = False
 
     async def run(self) -> None:
@@ -120,8 +118,6 @@ class Recorder:
                     or not batch.messages
                     or policy.fold(await self.log.load(subjects.policy())).enable_job_history is not False
                 )
-                if self.later_bytes is not None:
-                    await self.later_bytes.count(batch.messages)
                 encoded = batch.encoded if self.keeps_events else ()
                 await self.history.record(
                     self.stream, batch.messages, after=place, upto=batch.upto, opens=opens, encoded=encoded
@@ -230,20 +226,18 @@ def _start(context: StageContext) -> Recorders:
         past=storage.stored,
         keeps_events=storage.keeps_events,
     )
-    later_bytes = LaterBytesCounter(context.log, context.projections)
-    return Recorders(recorder(Stream.LOG, traces=traces, later_bytes=later_bytes), recorder(Stream.LEDGER), traces)
+    return Recorders(recorder(Stream.LOG, traces=traces), recorder(Stream.LEDGER), traces)
 
 
 RECORDER: Final = Stage(
     name="recorder",
     purpose="keeps the history",
     consumes="all events of executions, dead letters and ledgers; the policy",
-    decides="rows of the history, with its place in the log; the bytes that namespaces with `bytes_per_day` store; traces of executions that are over",
+    decides="rows of the history, with its place in the log; traces of executions that are over",
     access=Access(
         reads=(Stream.LEDGER, Stream.LOG, Stream.REPORTS),
         follows=tuple(RECORDED),
         looks_up=(Bucket.CURSORS,),
-        writes=((Bucket.QUEUES, subjects.later_bytes_key("*")),),
         reads_archive=True,
     ),
     start=_start,
