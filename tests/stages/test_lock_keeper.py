@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Literal
 
 import pytest
+from tocsin.engine.delivery_policy import MAX_FAILURES
 
 from tests.domain.given import NOON, admitted_of, plan
 from tests.stages.world import World
@@ -22,7 +23,6 @@ from tocsin.domain.events import (
     Queued,
     Skipped,
 )
-from tocsin.engine.delivery_policy import MAX_FAILURES
 
 Policy = Literal["skip", "enqueue", "cancel_previous"]
 
