@@ -4,9 +4,8 @@ from datetime import timedelta
 from typing import Literal
 
 import pytest
-from tocsin.engine.delivery_policy import MAX_FAILURES
 
-from tests.domain.given import NOON, admitted_of, plan
+from tests.domain.given import NOON, plan
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution
@@ -17,9 +16,7 @@ from tocsin.domain.events import (
     Completed,
     CronSkipped,
     CronTriggered,
-    Message,
     Planned,
-    PoisonMessage,
     Queued,
     Skipped,
 )
@@ -112,27 +109,6 @@ async def test_lock_outlives_its_ttl(world: World) -> None:
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
 
 
-async def test_public_event_lost_in_a_crash_is_published(world: World) -> None:
-    await world.given(
-        planned("a"),
-        Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=90),
-        admitted_of(planned("a"), fence=2),
-    )
-    await world.run(world.lock_keeper)
-    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a"]
-
-
-async def test_two_copies_never_admit_two(world: World) -> None:
-    decisions, copy = world.lock_keeper.subscriptions[0], world.copy()
-    await world.given(planned("a"), planned("b", 13))
-    [a, b] = await world.recorded(Planned)
-    await world.deliver(decisions, a)
-    await world.deliver(decisions, b, store=copy)
-    await world.deliver(decisions, a, store=copy)
-    assert [fact.execution_id for fact in await world.stored(Admitted)] == ["a"]
-    assert [fact.execution_id for fact in await world.stored(Skipped)] == ["b"]
-
-
 # --- enqueue ---------------------------------------------------------------------------------------------------------
 
 
@@ -173,47 +149,6 @@ async def test_i4_what_waits_is_queued_once(world: World) -> None:
     assert await world.size() == size
 
 
-async def test_execution_queued_while_the_holder_ends_is_remembered(world: World) -> None:
-    """The end is handled before the queueing is stored, so no other event would wake the queued execution."""
-    await world.given(planned("a", 12, "enqueue"))
-    await world.run(world.lock_keeper)
-    append = world.log.append
-
-    async def overtaken(fact: Message, *, expect: int) -> int:
-        world.log.append = append  # type: ignore[method-assign]
-        if isinstance(fact, Queued):
-            await end(world, "a")
-        return await append(fact, expect=expect)
-
-    await world.given(planned("b", 13, "enqueue"))
-    world.log.append = overtaken  # type: ignore[method-assign]
-    await world.run(world.lock_keeper)
-    assert await admitted(world) == ["a", "b"]
-
-
-async def test_crash_between_lock_and_admission_is_completed(world: World) -> None:
-    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
-    await world.run(world.lock_keeper)
-    [first] = await world.stored(Admitted)
-    await world.given(
-        completed("a", first.fence), Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
-    )
-    await world.run(world.lock_keeper)
-    assert await admitted(world) == ["a", "b"]
-    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
-
-
-async def test_admitted_execution_is_announced_after_a_crash(world: World) -> None:
-    await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"))
-    await world.run(world.lock_keeper)
-    [first] = await world.stored(Admitted)
-    acquired = Acquired(job="nightly", execution_id="b", scheduled_time=NOON, ttl=90)
-    let_in = admitted_of(planned("b", 13, "enqueue"), fence=99)
-    await world.given(completed("a", first.fence), acquired, let_in)
-    await world.run(world.lock_keeper)
-    assert [event.data.job_id for event in await world.stored(CronTriggered)] == ["a", "b"]
-
-
 async def test_who_is_cancelled_while_waiting_is_passed_over(world: World) -> None:
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), planned("c", 14, "enqueue"))
     await world.run(world.lock_keeper)
@@ -226,10 +161,10 @@ async def test_holder_cancelled_before_its_admission_hands_on(world: World) -> N
     """The end has no fencing token."""
     await world.given(Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=60))
     await world.given(planned("b", 13, "enqueue"))
-    await world.handle(world.lock_keeper.subscriptions[0])
+    await world.run(world.lock_keeper)
     assert await admitted(world) == []
     await world.given(Cancelled(job="nightly", execution_id="a", scheduled_time=NOON, trigger="cron"))
-    await world.handle(world.lock_keeper.subscriptions[1])
+    await world.run(world.lock_keeper)
     assert await admitted(world) == ["b"]
 
 
@@ -245,7 +180,7 @@ async def test_thousands_wait_and_run_in_order(world: World) -> None:
     for at in range(len(names) - 1):
         held = execution.fold(await world.log.load(subjects.execution("nightly", f"e{at:05}")))
         await world.given(completed(f"e{at:05}", held.fence))
-        await world.handle(world.lock_keeper.subscriptions[1])
+        await world.run(world.lock_keeper)
     assert [fact.execution_id for fact in await world.stored(Acquired)] == names
     assert await admitted(world) == names
     assert len(await world.stored(Queued)) == number - 1
@@ -257,7 +192,7 @@ async def test_change_to_skip_admits_the_queued_executions(world: World) -> None
     await world.run(world.lock_keeper)
     [first] = await world.stored(Admitted)
     await world.given(completed("a", first.fence), planned("c", 14, "skip"))
-    await world.handle(world.lock_keeper.subscriptions[0])
+    await world.run(world.lock_keeper)
     assert await admitted(world) == ["a", "b"]
     [skipped] = await world.stored(Skipped)
     assert (skipped.execution_id, skipped.active_execution_id) == ("c", "b")
@@ -277,20 +212,6 @@ async def test_cron_18_previous_run_is_cancelled_for_the_next(world: World) -> N
     size = await world.size()
     await world.redeliver(world.lock_keeper, world.lock_keeper)
     assert await world.size() == size
-
-
-async def test_unadmitted_holder_is_superseded_once_admitted(world: World) -> None:
-    acquired = Acquired(job="nightly", execution_id="a", scheduled_time=NOON, ttl=60)
-    await world.given(acquired, planned("b", 13, "cancel_previous"))
-    [subscription, *_] = world.lock_keeper.subscriptions
-    for _ in range(MAX_FAILURES + 1):  # the process that acquired the lock has not stored the admission yet
-        await world.outcomes.apply(subscription, await world.durable(subscription).take(256, wait=0))
-        await world.clock.run(20)
-    assert (await world.stored(PoisonMessage), await world.stored(Cancelled), world.pending) == ([], [], 1)
-    await world.given(planned("a", 12, "cancel_previous"))
-    await world.run(world.lock_keeper)
-    assert [event.execution_id for event in await world.stored(Cancelled)] == ["a"]
-    assert (await admitted(world))[-1] == "b"
 
 
 async def test_run_completed_before_its_cancellation_stays_completed(world: World) -> None:

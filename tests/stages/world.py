@@ -94,7 +94,8 @@ class World:
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
-        await self._store((subjects.subject_of(fact), fact.encode()) for fact in facts)
+        for first in range(0, len(facts), 1_000):
+            await self._store((subjects.subject_of(fact), fact.encode()) for fact in facts[first : first + 1_000])
 
     async def decide(self, subject: str, body: bytes) -> None:
         """Have an event in the log that another version of a stage decided."""
@@ -191,7 +192,12 @@ class World:
         await self.run(*stages)
 
     async def show_locks(self) -> None:
-        """Have the lock keeper show what has changed, as it does once more when it ends."""
+        """Have the lock keeper show what has changed, as it does once more when it ends.
+
+        A decision without an event has its effects a second later.
+        """
+        self.clock.advance(1)
+        await self.run(self.lock_keeper)
         for loop in self.lock_keeper.loops:
             showing = asyncio.create_task(loop())
             await asyncio.sleep(0)
