@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.guards import guarded
-from tests.stages.test_dependency_keeper import keeping as keeping_dependencies
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
@@ -27,7 +26,6 @@ from tocsin.domain.events import (
     Completed,
     CronAnswer,
     CronSkipped,
-    DependenciesSettled,
     Dispatched,
     ExecutionFact,
     Proposed,
@@ -38,7 +36,6 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Execution, Status
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import Loaded
 from tocsin.services.audit import audit
 from tocsin.services.health import coordination
 from tocsin.services.health.coordination import Proposals, waiting_proposals
@@ -112,7 +109,9 @@ class Scene:
         """Let all stages and keepers do what they can."""
         self.world.clock.advance(seconds)
         for _ in range(4):
-            await self.world.run(self.world.planner, self.world.lock_keeper, self.world.dag_advancer)
+            await self.world.run(
+                self.world.planner, self.world.dependency_keeper, self.world.lock_keeper, self.world.dag_advancer
+            )
             for keeper in self.keepers:
                 await settle()
                 await keeper.run_once(self.world.clock.now())
@@ -522,55 +521,28 @@ async def test_too_many_waiting_executions_are_skipped(scene: Scene) -> None:
 async def test_dependencies_come_before_the_proposal(scene: Scene, stack: AsyncExitStack) -> None:
     await scene.world.define({"name": "load", "function": "pay", "overlap_policy": "allow"})
     await scene.world.define({**PAY, "depends_on": [{"job": "load", "within": "1h"}]})
-    for name in ("a", "b"):
-        await scene.agent(stack, name)
-    async with keeping_dependencies(scene.world):
-        await scene.trigger()
-        state = await scene.state()
-        assert (execution.waits_for(state), await scene.of(Proposed)) == ("dependency", [])
-        await scene.world.trigger("load", "load")
-        await scene.play()
-        [opened] = [task for task in await scene.world.stored(Dispatched) if task.job == "load"]
-        await scene.world.given(
-            Completed(
-                job="load",
-                execution_id=opened.execution_id,
-                scheduled_time=opened.scheduled_time,
-                trigger=opened.trigger,
-            )
-        )
-        for _ in range(4):
-            await scene.play(1)
-    assert [fact.outcome for fact in await scene.of(QuorumSettled)] == ["reached"]
-    assert (await scene.state()).status is Status.ADMITTED
-    await scene.checked()
-
-
-async def test_lagging_replica_ends_no_wait(
-    scene: Scene, stack: AsyncExitStack, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A replica that lacks the end of the wait for other jobs answers the keeper once."""
-    await scene.world.define({"name": "load", "function": "pay", "overlap_policy": "allow"})
-    await scene.world.define({**PAY, "depends_on": [{"job": "load", "within": "1h"}]})
+    scene.world.clock.advance(7_200)  # all runs in the window are known
     for name in ("a", "b"):
         await scene.agent(stack, name)
     await scene.trigger()
-    load_each = scene.world.log.load_each
-
-    async def lagging(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
-        read = await load_each(*scopes, **options)
-        return Loaded([[r for r in facts if not isinstance(r.message, DependenciesSettled)] for facts in read.facts], 0)
-
-    monkeypatch.setattr(scene.world.log, "load_each", lagging)
-    await scene.world.given(
-        DependenciesSettled(job="pay", execution_id=(await scene.state()).request.execution_id, outcome="met", runs=())
-    )
+    state = await scene.state()
+    assert (execution.waits_for(state), await scene.of(Proposed)) == ("dependency", [])
+    await scene.world.trigger("load", "load")
     await scene.play()
-    assert not await scene.of(Proposed)
-    monkeypatch.setattr(scene.world.log, "load_each", load_each)
-    for _ in range(3):
+    [opened] = [task for task in await scene.world.stored(Dispatched) if task.job == "load"]
+    await scene.world.given(
+        Completed(
+            job="load",
+            execution_id=opened.execution_id,
+            scheduled_time=opened.scheduled_time,
+            trigger=opened.trigger,
+        )
+    )
+    for _ in range(4):
         await scene.play(1)
+    assert [fact.outcome for fact in await scene.of(QuorumSettled)] == ["reached"]
     assert (await scene.state()).status is Status.ADMITTED
+    await scene.checked()
 
 
 async def test_status_counts_executions_that_wait(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.stages.test_ticker import leading, tick
 from tests.stages.world import World
 from tocsin import Context, NonRetryableError, Tocsin, Worker
 from tocsin.domain.definition import DefinitionError, JobDefinition
@@ -487,14 +486,14 @@ EDITS: list[tuple[int, dict[str, Any]]] = [
 async def test_edits_fire_what_the_ticker_fires() -> None:
     first = {"name": "tick", "function": "tick", "schedule": "* * * * *"}
     world = World()
-    async with leading(world) as ticker:
-        start = world.clock.now()
-        await world.define(first)
-        for seconds, fields in EDITS:
-            for _ in range(seconds):
-                await tick(world, ticker, 1)
-            await world.define({**first, **fields})
-        product = [due.scheduled_time - start for due in await world.stored(Due)]
+    start = world.clock.now()
+    await world.define(first)
+    for seconds, fields in EDITS:
+        for _ in range(seconds):
+            world.clock.advance(1)
+            await world.run(world.ticker)
+        await world.define({**first, **fields})
+    product = [due.scheduled_time - start for due in await world.stored(Due)]
     async with Simulation(worker_of(tick=done), at=start, definitions=[job(schedule="* * * * *")]) as simulation:
         for seconds, fields in EDITS:
             await simulation.advance(seconds)
