@@ -56,7 +56,7 @@ ACK_WAIT: Final = 4.0
 SETTINGS: Final = Settings(
     leader=Leader(ttl=4.0, renew_interval=1.0),
     stages=Stages(ack_wait=ACK_WAIT),
-    recovery=Recovery(threshold=6.0, grace=2.0, interval=1.0),
+    recovery=Recovery(threshold=6.0, grace=2.0),
     queues={BRIDGED: Queue(transport="mq")},
 )
 

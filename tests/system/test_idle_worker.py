@@ -29,7 +29,7 @@ async def test_listed_tasks_end_at_their_timeout(nats_url: str, tmp_path: Path) 
     worker = Worker(name="honest")
     worker.task("pass")(lambda context: context.attempt)
     async with (
-        running(nats_url, tmp_path, recovery={"grace": 1.0, "interval": 0.2}) as tocsin,
+        running(nats_url, tmp_path, recovery={"grace": 1.0}) as tocsin,
         AsyncExitStack() as stack,
     ):
         channel = NatsAgentChannel(tocsin.installation.connection, tocsin.installation.names)

@@ -33,7 +33,7 @@ from tocsin.domain.events import (
 )
 from tocsin.subjects import Stream
 
-SOON: Final = {"threshold": 1, "grace": 1, "interval": 0.2}
+SOON: Final = {"threshold": 1, "grace": 1}
 NEVER: Final = 3_600
 """Seconds until a queue delivers a task again; only the recoverer acts before."""
 RETRY: Final = {"max_attempts": 2, "initial_delay": 0.2}

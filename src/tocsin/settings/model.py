@@ -205,7 +205,7 @@ class Screener(Section):
 
 
 class Notary(Section):
-    """Signed checkpoints of the ledger and the log."""
+    """Signed checkpoints of the log."""
 
     key: Folder | None = None
     """File with the private key of `tocsin keys create`; by default nothing is signed.
@@ -248,8 +248,6 @@ class Recovery(Section):
     """Age up to which a lost execution is recovered, from the time at which its next event was due; an older execution fails."""
     grace: Duration = 60.0
     """Time beyond its timeout after which an attempt without a report fails."""
-    interval: Duration = 1.0
-    """Time between two checks."""
 
 
 class Auth(Section):
@@ -459,7 +457,7 @@ class Stages(Section):
     """The stages of this process."""
 
     ack_wait: Duration = 30.0
-    """Time after which an unacknowledged message is redelivered to another copy of the stage."""
+    """Time after which a message of another program that is not acknowledged is delivered again, to any copy of the stage."""
 
 
 class Worker(Section):
