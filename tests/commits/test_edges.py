@@ -5,7 +5,7 @@ The registrar, the MQ bridge; they ask the loop for decisions, and do what follo
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
@@ -36,16 +36,20 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import edge
 from tocsin.engine.asked import Asked
+from tocsin.engine.causes import Proposals
+from tocsin.engine.edge import EdgeDecisions
+from tocsin.engine.fold import LEDGER
 from tocsin.engine.kinds import ENTRY, EXECUTION
 from tocsin.engine.stage import BoundSubscription
-from tocsin.engine.step import Events, Missing, States, Step, done
-from tocsin.ports import EventDurable, LogUnavailable
+from tocsin.engine.step import Events, Missing, Ref, Sources, States, Step, done
+from tocsin.ports import DurableSpec, EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
 from tocsin.settings.notifications import NatsChannel, Notifications
 from tocsin.stages import STAGES, mq_bridge
 from tocsin.stages.event_listener.waiting_room import WaitingRoom, WaitingRule
 from tocsin.subjects import Bucket, Stream
+from tocsin.testing import InMemoryDelivery, InMemoryEventLog, InMemoryProjections
 
 SETTINGS = Settings(
     queues={"outside": Queue(transport="mq")}, notifications=Notifications(channels={"ops": NatsChannel(type="nats")})
@@ -327,6 +331,76 @@ async def test_decision_says_what_it_must_read() -> None:
     future = work.process.loop.ask(Asked("edge", subscription, recorded, "LOG", read={ref: (b"1", 2)}))
     await work.runner.run()
     assert (await future).signals == ((b"1", 2),)
+
+
+class Edge:
+    """Decisions of a process whose fold does not have the newest events."""
+
+    def __init__(self) -> None:
+        self.work, self.seen = Work(), list[bool]()
+        self.proposals: Proposals = self.work.process.loop
+        clock = self.work.installation.clock
+        self.log, self.projections = InMemoryEventLog(clock), InMemoryProjections(clock)
+        self.decisions = EdgeDecisions(self, Sources.of(self.log, self.projections, clock))
+        self.subscription = BoundSubscription("edge", Stream.MQ, ("mq.scheduler.complete.>",), self._decide)
+        self.reads: Ref[Any] | None = None
+
+    def _decide(self, _: Recorded[Message], states: States, __: datetime) -> Step:
+        if self.reads is not None:
+            states(self.reads)
+        self.seen.append(states(LEDGER(subjects.ledger("nightly"))).definition is not None)
+        return done()
+
+    async def receive(self) -> Sequence[InMemoryDelivery]:
+        self.log.receive("mq.scheduler.complete.nightly.1", b'{"status": "completed"}')
+        return await self.take()
+
+    async def take(self) -> Sequence[InMemoryDelivery]:
+        return await self.log.durable(DurableSpec("edge", Stream.MQ, self.subscription.filters, 30.0)).take(1, wait=0)
+
+    async def done(self, deciding: Awaitable[Any]) -> None:
+        """Let the process decide, and read the log only then."""
+        task = asyncio.ensure_future(deciding)
+        for _ in range(20):
+            await asyncio.sleep(0)
+            await self.work.process.loop.run_once()
+        while not task.done():
+            await self.work.runner.run()
+            await asyncio.sleep(0)
+        await task
+
+
+async def test_answer_is_decided_after_what_led_to_it() -> None:
+    """The answer of an executor may come before the process has read that it gave the task."""
+    edge_ = Edge()
+    await edge_.work.define("nightly")
+    await edge_.done(edge_.decisions.apply(edge_.subscription, await edge_.receive()))
+    assert edge_.seen == [True]
+
+
+async def test_entry_is_replaced_by_newer_events_only() -> None:
+    """Who wrote the entry may know events that this process has not read."""
+    edge_ = Edge()
+    edge_.reads = ENTRY((Bucket.DEFINITIONS, "nightly"))
+    await edge_.work.define("nightly")
+    [recorded] = await edge_.work.installation.events()
+    await edge_.done(edge_.decisions.decide("edge", edge_.subscription, recorded))
+    assert edge_.seen == [True]
+
+
+async def test_answer_comes_again_while_log_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise LogUnavailable("no answer")
+
+    edge_ = Edge()
+    with monkeypatch.context() as silence:
+        silence.setattr(edge_.work.installation.log, "next", fail)
+        await edge_.decisions.apply(edge_.subscription, await edge_.receive())
+    assert not edge_.seen
+    assert not await edge_.take()
+    edge_.work.installation.clock.advance(edge.SOON_S)
+    await edge_.done(edge_.decisions.apply(edge_.subscription, await edge_.take()))
+    assert edge_.seen == [False]
 
 
 async def test_room_for_events_is_what_the_fold_leaves() -> None:
