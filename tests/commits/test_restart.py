@@ -9,7 +9,7 @@ import pytest
 
 from tests.clocks import ShiftedClock
 from tests.commits.processes import bound, same_state
-from tests.conformance.worlds import NatsWorld, nats_world
+from tests.conformance.worlds import NatsWorld, nats_streams
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
@@ -56,7 +56,7 @@ class Place:
     async def running(self) -> AsyncIterator[CommitLoop]:
         process = CommitProcess(
             self.log,
-            self.world.log,
+            self.world.streams,
             SystemClock(),
             KEY,
             installation=self.world.names.root,
@@ -73,7 +73,7 @@ class Place:
         """Run an execution to its end."""
         message = Trigger(idempotency_key=f"k{number}" if keyed else None)
         before = loop.head.number
-        await self.world.log.publish(subjects.trigger("nightly"), message, message_id=f"m{number}-{loop.head.number}")
+        await self.world.streams.publish(subjects.trigger("nightly"), message, message_id=f"m{number}-{loop.head.number}")
         await until(lambda: loop.head.number > before and self.open(loop))
         for scope in self.open(loop):
             asked = loop.fold.states[scope].request
@@ -107,10 +107,7 @@ async def until(holds: object) -> None:
 
 @pytest.fixture
 async def place(nats_url: str) -> AsyncIterator[Place]:
-    async with nats_world(nats_url) as world:
-        root = world.names.root
-        jetstream = world.connection.client.jetstream()
-        await jetstream.add_stream(name=f"{root}_COMMITS", subjects=[f"{root}.commits.*"])
+    async with nats_streams(nats_url) as world:
         yield Place(world)
 
 
@@ -132,7 +129,7 @@ async def test_process_begins_with_snapshot_of_a_shortened_log(place: Place) -> 
         assert same_state(loop.fold, fold)
         events = loop.head.number
         again = Trigger(idempotency_key="k1")
-        await place.world.log.publish(subjects.trigger("nightly"), again, message_id="again")
+        await place.world.streams.publish(subjects.trigger("nightly"), again, message_id="again")
         await place.trigger(loop, 3)
         assert loop.head.number - events <= 4  # those of the third alone
         await place.save(loop)

@@ -9,7 +9,7 @@ import pytest
 from nats.aio.client import ServerVersion
 
 from tests.conformance.given import report
-from tests.conformance.worlds import NatsWorld, World, nats_world
+from tests.conformance.worlds import NatsWorld, World, nats_streams
 from tests.domain.given import ID, JOB, admitted, recorded, started
 from tests.durables import take
 from tests.guards import guarded
@@ -39,7 +39,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     elif request.param == "files":
         yield FileArchiveStore(tmp_path / "not" / "there yet")
     elif request.param == "nats":
-        async with nats_world(request.getfixturevalue("nats_url")) as nats:
+        async with nats_streams(request.getfixturevalue("nats_url")) as nats:
             yield NatsArchiveStore(nats.connection, nats.names)
     else:
         server: S3Server = request.getfixturevalue("s3")
@@ -64,7 +64,7 @@ async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
 
 async def test_reading_leaves_no_consumer_behind(nats_url: str) -> None:
     """A stream takes a thousand consumers, and an archive has more segments."""
-    async with nats_world(nats_url) as nats:
+    async with nats_streams(nats_url) as nats:
         store = NatsArchiveStore(nats.connection, nats.names)
         await store.put("large.gz", os.urandom(500_000))
         for _ in range(3):

@@ -290,7 +290,14 @@ def fresh_names() -> Names:
 
 @asynccontextmanager
 async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
-    """A provisioned installation of its own.
+    """A provisioned installation of its own, with a process that stores decisions."""
+    async with nats_streams(url) as world, world.running():
+        yield world
+
+
+@asynccontextmanager
+async def nats_streams(url: str) -> AsyncIterator[NatsWorld]:
+    """A provisioned installation of its own, of which no process reads the log.
 
     Its requests wait as long as a test does: on a busy machine a second try of a stored append would be a conflict.
     """
@@ -300,8 +307,7 @@ async def nats_world(url: str) -> AsyncIterator[NatsWorld]:
         names = fresh_names()
         await provision(connection, names, bridge=True, replicas=REPLICAS)
         world = NatsWorld(connection, names)
-        async with world.running():
-            yield world
+        yield world
         await world.close()
         if REPLICAS is not None:  # a cluster that keeps the streams of all tests answers too late
             await world.remove()
