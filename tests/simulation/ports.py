@@ -92,7 +92,7 @@ class SimulatedLog:
         return await self._ask(f"end {stream}", lambda: at_once(self._server.end(stream)), is_read=True)
 
     async def replicas(self) -> int:
-        return await self._ask(f"replicas {stream}", lambda: at_once(self._server.replicas()), is_read=True)
+        return await self._ask("replicas", lambda: at_once(self._server.replicas()), is_read=True)
 
     async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
         def answer() -> bool:
