@@ -36,6 +36,7 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
+from .report_lists import UnreadableInput
 from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
@@ -159,7 +160,9 @@ class CommitLoop:
 
         The stream has no sequences between this input and the input before.
         """
-        self.intake.note(stream, recorded.sequence, len(json_codec.written(recorded.message)))
+        message = recorded.message
+        body = message.body if isinstance(message, UnreadableInput) else json_codec.written(message)
+        self.intake.note(stream, recorded.sequence, len(body))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
 
