@@ -191,19 +191,6 @@ class World:
                 stream.store(entry.subject, entry.body, message_id=entry.message_id, headers=entry.headers)
         await self.run(*stages)
 
-    async def show_locks(self) -> None:
-        """Have the lock keeper show what has changed, as it does once more when it ends.
-
-        A decision without an event has its effects a second later.
-        """
-        self.clock.advance(1)
-        await self.run(self.lock_keeper)
-        for loop in self.lock_keeper.loops:
-            showing = asyncio.create_task(loop())
-            await asyncio.sleep(0)
-            showing.cancel()
-            await asyncio.gather(showing, return_exceptions=True)
-
     # --- then ----------------------------------------------------------------------------------------------------------
 
     async def stored(self, kind: type[M]) -> list[M]:
