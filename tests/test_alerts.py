@@ -69,7 +69,7 @@ def test_each_stage_is_scraped() -> None:
     configuration = yaml.safe_load((ROOT / "compose/prometheus/prometheus.yml").read_text())
     [processes] = [each for each in configuration["scrape_configs"] if each["job_name"] == "tocsin-processes"]
     stages = {stage.name.replace("_", "-") for stage in STAGES}
-    assert set(processes["dns_sd_configs"][0]["names"]) == {*stages, "worker"}
+    assert set(processes["dns_sd_configs"][0]["names"]) == {*stages, "stages", "worker"}
 
 
 def test_each_alert_has_a_runbook() -> None:

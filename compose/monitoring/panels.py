@@ -253,7 +253,9 @@ STAGE: Final = Dashboard(
     "What stages have not handled, and how their processes, streams and clocks are.",
     {
         "Stages": (
-            Panel("Messages not handled", {"{{durable}}": f"{_COPIES} (tocsin_durable_messages{_OF_DURABLE})"}),
+            Panel(
+                "Messages of durables not handled", {"{{durable}}": f"{_COPIES} (tocsin_durable_messages{_OF_DURABLE})"}
+            ),
             Panel(
                 "Age of the oldest message",
                 {"{{durable}}": f"{_COPIES} (tocsin_durable_oldest_seconds{_OF_DURABLE})"},
@@ -261,10 +263,6 @@ STAGE: Final = Dashboard(
             ),
             Panel(
                 "Time since leases were renewed", {"{{lease}}": f"{_COPIES} (tocsin_lease_renewed_seconds)"}, unit="s"
-            ),
-            Panel(
-                "Redeliveries",
-                {"{{durable}}": _or_zero(f"sum by (durable) (rate(tocsin_redeliveries_total{_OF_DURABLE}[5m]))")},
             ),
             Panel("History behind the log", {"age": "max(tocsin_history_lag_seconds)"}, unit="s"),
             Panel("Messages that the history lacks", {"messages": "max(tocsin_history_lag_messages)"}),
@@ -277,11 +275,6 @@ STAGE: Final = Dashboard(
                 unit="percentunit",
             ),
             Panel("Appends", {"{{stream}}": "sum by (stream) (rate(tocsin_appends_total[5m]))"}),
-            Panel(
-                "Conflicts of appends",
-                {"{{stream}}": _or_zero("sum by (stream) (rate(tocsin_append_conflicts_total[5m]))")},
-                description="Another writer was faster; the stage decides again.",
-            ),
         ),
         "Processes": (
             Panel(
@@ -308,7 +301,7 @@ STAGE: Final = Dashboard(
             Panel(
                 "Foreign messages",
                 {"messages": _or_zero("sum(max by (kind) (tocsin_foreign_messages_total))")},
-                description="Messages in the streams of decisions that no stage stored, as far as a running process has met them. Run `tocsin audit`.",
+                description="Messages in the log that no stage stored, as far as a running process has met them. Run `tocsin audit`.",
             ),
         ),
     },

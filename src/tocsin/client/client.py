@@ -164,7 +164,7 @@ class Client:
             args: positional arguments that replace those of the definition.
             priority: the priority of the run's tasks, from -100 to 100, in place of the job's.
             reason: recorded with the request.
-            idempotency_key: 1 to 255 characters. Requests of a job with one key make one run, as long as the log holds it; a
+            idempotency_key: 1 to 255 characters. Requests of a job with one key make one run, until 24 hours after its end; a
                 later request returns that run, even if its input differs.
 
         Raises:

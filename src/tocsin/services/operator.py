@@ -155,7 +155,7 @@ class Operator(Protocol):
         """Request an execution now and return its id.
 
         The keys of `input` override those of the definition, and `priority` replaces its own. Requests of a job with one
-        `idempotency_key` make one execution, as long as the log holds it. The execution continues the trace of the current span
+        `idempotency_key` make one execution, until 24 hours after its end. The execution continues the trace of the current span
         of OpenTelemetry, if there is one.
 
         Raises:

@@ -73,7 +73,7 @@ class Trigger(CheckedMessage):
     reason: str | None = None
     """The reason that the caller gave."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
-    """Triggers of a job with one key make one execution, as long as the log holds it.
+    """Triggers of a job with one key make one execution, until 24 hours after its end.
 
     Without a key, the log itself drops a message that repeats a `Nats-Msg-Id` within two minutes.
     """

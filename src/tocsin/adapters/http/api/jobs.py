@@ -141,7 +141,7 @@ class TriggerRequest(BaseModel):
     trigger: Literal["api", "manual"] = "api"
     """The trigger that the execution records."""
     idempotency_key: str | None = Field(default=None, min_length=1, max_length=255)
-    """Requests of the job with one key make one execution, as long as the log holds it.
+    """Requests of the job with one key make one execution, until 24 hours after its end.
 
     The header `Idempotency-Key` repeats an answer for 24 hours instead.
     """
