@@ -110,7 +110,7 @@ async def _stage(installation: Installation, name: str, client: FastClient, mess
     loop: Any = SimpleNamespace(proposals=SimpleNamespace(ask=answer))
     policy = EdgeDecisions(loop, Sources.of(installation.log, installation.projections, installation.clock))
     broker = NatsBroker(installation.settings.nats.url, logger=None, apply_types=False)
-    broker.include_router(stage_router(stage, policy, installation.names, marks=installation.marks, fast_client=client))
+    broker.include_router(stage_router(stage, policy, installation.names, fast_client=client))
     async with broker:
         began = time.process_time()
         await broker.start()

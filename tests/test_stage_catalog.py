@@ -18,8 +18,6 @@ import yaml
 
 from tests.prose.check import prose_files
 from tests.stages.world import World
-from tocsin.adapters.nats.consumers.stage_router import BATCH
-from tocsin.engine.stage import SHARED_READ_AHEAD
 from tocsin.settings import load
 from tocsin.stages import STAGES
 from tocsin.stages.event_listener.debouncer import Debouncer
@@ -103,21 +101,6 @@ def test_decision_waits_for_nothing(decide: Callable[..., Any]) -> None:
     names, coroutines = used_by(decide)
     assert names <= VALUES
     assert coroutines == set()
-
-
-def test_work_that_starts_nothing_waits_during_rushes() -> None:
-    low_priority = {each.durable for stage in STAGES for each in stage.subscriptions if each.low_priority}
-    assert low_priority == {
-        *("registrar", "dag-advancer-reports", "dag-advancer-public-cancels", "lock-keeper-ends", "mq-bridge-ends"),
-        *("notifier", "notifier-openings", "notifier-timers"),
-    }
-
-
-def test_copies_share_bursts_of_reports_and_ends() -> None:
-    turns = {each.durable: each.read_ahead for stage in STAGES for each in stage.subscriptions if each.takes_turns}
-    shared = {durable for durable, read_ahead in turns.items() if read_ahead <= SHARED_READ_AHEAD}
-    assert shared == {"dag-advancer-reports", "retrier", "lock-keeper-ends"}
-    assert SHARED_READ_AHEAD <= 3 * BATCH
 
 
 def test_every_stage_has_a_nats_user() -> None:

@@ -1,7 +1,6 @@
 """A trigger that does not run at once is answered on `cron.answer`, once."""
 
 from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
@@ -19,8 +18,6 @@ from tocsin.domain.events import (
     Queued,
     Skipped,
 )
-from tocsin.engine.public_events import answer_to_queued
-from tocsin.ports import StaleRead
 
 JOB = "mail"
 
@@ -51,19 +48,6 @@ async def test_trigger_that_starts_at_once_has_no_answer(world: World) -> None:
     await triggered(world, "a")
     assert len(await world.stored(Admitted)) == 1
     assert await answers(world) == []
-
-
-async def test_replica_without_the_answer_gives_no_second(world: World) -> None:
-    """The trigger's subject has the answer to an earlier trigger, and the replica lacks the later answers."""
-    await defined(world)
-    await triggered(world, "a", "b")
-    *_, planned = await world.stored(Planned)
-    [given] = await world.stored(CronAnswer)
-    earlier = given.changed(data=given.data.changed(job_id="earlier"))
-    states = MagicMock(return_value=())
-    states.guess.return_value, states.at.return_value = earlier, 9
-    with pytest.raises(StaleRead):
-        answer_to_queued(planned, "active", states, world.clock.now())
 
 
 async def test_trigger_that_waits_is_answered(world: World) -> None:

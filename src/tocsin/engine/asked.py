@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..domain.events import Message, Recorded
 from ..domain.execution import Execution
 from ..subjects import DECISION_STREAMS, stream_of
-from .fold_view import ANSWERS, View
-from .kinds import ENTRY
+from .fold_view import View
 from .stage import BoundSubscription
-from .step import Missing, Reading, Ref, Scope, Step
+from .step import Missing, Reading, Ref, Step
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -92,9 +91,7 @@ class AskedView(View):
         if ref in self._more:
             read: T = self._more[ref]
             return read
-        if isinstance(ref.kind, Reading) and (ref.kind is ENTRY or ref.kind.name not in ANSWERS):
-            raise Missing(ref)
-        if isinstance(ref.kind, Scope) and not is_in_log(ref):
+        if ref.kind.read is not None if isinstance(ref.kind, Reading) else not is_in_log(ref):
             raise Missing(ref)
         answer = super().__call__(ref)
         if isinstance(answer, Execution) and answer.is_over and answer.requested is None:

@@ -4,7 +4,6 @@ The fold counts the executions that begin, and the bytes of all their events and
 skipped counts for none. A use (`use.<namespace>.>`) follows from these events, so it has no events of its own.
 """
 
-from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -15,7 +14,7 @@ from ..domain.events import Admitted, Message, Namespace, NamespacesDefined, Pla
 from ..domain.execution import Execution, Status
 from ..domain.namespaces import namespace_of
 from .kinds import execution_state
-from .step import Reading, Sources, States
+from .step import Reading, States
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -25,11 +24,7 @@ Limit: TypeAlias = tuple[Namespace, DailyUse]
 """A namespace with its daily quotas, and its use."""
 
 
-async def _none(sources: Sources, keys: Sequence[str]) -> Mapping[str, Limit | None]:  # noqa: ARG001
-    return dict.fromkeys(keys)
-
-
-LIMIT: Final = Reading("daily quotas", _none)
+LIMIT: Final[Reading[str, Limit | None]] = Reading("daily quotas")
 """The daily quotas of a namespace with its use; None: it has none."""
 
 

@@ -116,6 +116,7 @@ class EdgeDecisions:
             events = await self._sources.log.load(ref.key)
             newest[ref.key] = events[-1].sequence if events else 0
             return {ref: reduce(ref.kind.evolve, events, ref.kind.initial)}
+        assert ref.kind.read is not None  # noqa: S101 - for the type checker: else it is not missing
         answers = await ref.kind.read(self._sources, [ref.key])
         await self._view.proposals.catch_up()  # who wrote it may know more than this fold
         return {ref: answers[ref.key]}

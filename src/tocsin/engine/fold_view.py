@@ -1,12 +1,12 @@
 """The states of a fold as decisions see them (`step.States`). Nothing is ever missing."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .. import subjects
 from . import daily_quotas, kinds, upstream
-from .fold import EVENTS, LEDGER, Fold
+from .fold import EVENTS, Fold
 from .step import Reading, Ref, Scope
 
 T = TypeVar("T")
@@ -14,8 +14,6 @@ T = TypeVar("T")
 
 class View:
     """The fold for one decision, at a time (UTC)."""
-
-    is_repeated = False
 
     def __init__(self, fold: Fold, now: datetime, log_time: datetime | None = None) -> None:
         """`log_time`: the time (UTC) by which a decision knows how long its input has waited.
@@ -38,35 +36,16 @@ class View:
         if isinstance(kind, Scope):
             self.read.add(ref.key)
             return self._fold.state(kind, ref.key)
-        answer: T = ANSWERS[kind.name](self._fold, ref.key, self.log_time)
+        answer: T = ANSWERS[kind](self._fold, ref.key, self.log_time)
         return answer
-
-    def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
-        """Read nothing: all states are there."""
 
     def at(self, ref: Ref[Any], /) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
         return self._fold.numbers.get(ref.key, 0)
 
-    def guess(self, ref: Ref[T], /) -> T:
-        """Return the state of a scope."""
-        return self(ref)
-
-    def up_to(self, ref: Ref[T], sequence: int, /) -> T:  # noqa: ARG002 - the fold has all events
-        """Return the state of a scope."""
-        return self(ref)
-
-    def fresh(self, ref: Ref[T], /, *others: Ref[Any]) -> T:  # noqa: ARG002 - the fold is as fresh as can be
-        """Return the state of a scope."""
-        return self(ref)
-
     def has_changed(self, ref: Ref[Any], /) -> bool:
         """Return whether an earlier step of the decision appended to a scope."""
         return ref in self.changed
-
-    def is_unread(self, ref: Ref[Any], /) -> bool:  # noqa: ARG002 - the fold has read everything
-        """Return False."""
-        return False
 
     def is_sent(self, message_id: str, /) -> bool:
         """Return whether an earlier step of the decision sent a message."""
@@ -84,31 +63,18 @@ def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
     return version, fold.shard_maps[version]
 
 
-def _name(reading: Reading[Any, Any]) -> str:
-    return reading.name
-
-
-ANSWERS: Final[Mapping[str, Callable[[Fold, Any, datetime], Any]]] = {
-    _name(kinds.FACTS): lambda fold, scope, _: fold.after(scope, 0),
-    _name(kinds.MATCHING): lambda fold, subject, _: fold.after(subject, 0),
-    _name(kinds.TAIL): lambda fold, scope, _: fold.newest(scope),
-    _name(kinds.CANNOT_COME): lambda fold, key, _: fold.departures.cannot_come(*key),
-    _name(kinds.RANGE): lambda fold, key, _: fold.after(*key),
-    _name(kinds.DEFINITION): lambda fold, key, _: fold.definitions[key].message.definition,
-    _name(kinds.REGISTERED_AT): lambda fold, key, _: _registered_at(fold, key),
-    _name(kinds.COUNTED_SINCE): lambda fold, key, _: _registered_at(fold, key),
-    _name(kinds.IN_FORCE): lambda fold, key, _: fold.in_force(*key),
-    _name(kinds.IN_FORCE_NOW): lambda fold, job, _: fold.in_force(job),
-    _name(kinds.SHARD_MAP): lambda fold, version, _: fold.shard_maps[version],
-    _name(kinds.NEWEST_SHARD_MAP): lambda fold, _, __: _newest_shard_map(fold),
-    _name(kinds.TAKEN): lambda fold, key, _: fold.position(key[0], EVENTS).has(key[1]),
-    _name(upstream.HELD): lambda fold, kind, _: fold.held.get(kind, ()),
-    _name(kinds.LEDGER): lambda fold, job, _: (
-        fold.state(LEDGER, subjects.ledger(job)),
-        fold.newest(subjects.ledger(job)),
-    ),
-    _name(kinds.LOG_TIME): lambda _, __, now: now,
-    _name(kinds.ENTRY): lambda _, __, ___: None,
-    _name(daily_quotas.LIMIT): lambda fold, namespace, _: daily_quotas.limit_of(fold, namespace),
+ANSWERS: Final[Mapping[Reading[Any, Any], Callable[[Fold, Any, datetime], Any]]] = {
+    kinds.FACTS: lambda fold, scope, _: fold.after(scope, 0),
+    kinds.CANNOT_COME: lambda fold, key, _: fold.departures.cannot_come(*key),
+    kinds.RANGE: lambda fold, key, _: fold.after(*key),
+    kinds.DEFINITION: lambda fold, key, _: fold.definitions[key].message.definition,
+    kinds.REGISTERED_AT: lambda fold, key, _: _registered_at(fold, key),
+    kinds.IN_FORCE: lambda fold, key, _: fold.in_force(*key),
+    kinds.SHARD_MAP: lambda fold, version, _: fold.shard_maps[version],
+    kinds.NEWEST_SHARD_MAP: lambda fold, _, __: _newest_shard_map(fold),
+    kinds.TAKEN: lambda fold, key, _: fold.position(key[0], EVENTS).has(key[1]),
+    upstream.HELD: lambda fold, kind, _: fold.held.get(kind, ()),
+    kinds.LOG_TIME: lambda _, __, now: now,
+    daily_quotas.LIMIT: lambda fold, namespace, _: daily_quotas.limit_of(fold, namespace),
 }
-"""Answers to readings by their names, as some readings belong to stages."""
+"""Answers to readings."""

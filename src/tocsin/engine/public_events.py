@@ -42,7 +42,7 @@ from ..domain.execution import Status, admit_and_dispatch
 from ..domain.ids import answer_id
 from ..domain.trace_context import root_of
 from ..subjects import public_event
-from .kinds import COUNTED_SINCE, PUBLIC_EVENT, RANGE, execution_state
+from .kinds import PUBLIC_EVENT, RANGE, REGISTERED_AT, execution_state
 from .step import DONE, Events, Ref, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
@@ -225,13 +225,12 @@ def runs_before(newest: Message | None, definition: int, states: States) -> int:
     """Return the number of announced runs of a job since its registration.
 
     `definition`: the sequence of the definition of the next run. A job that was deleted and registered again counts from 1
-    (ojs-cron §2.2), unless the stage may not read the ledger.
+    (ojs-cron §2.2).
     """
     if not isinstance(newest, CronTriggered) or not definition:
         return 0
     data = newest.data
-    since = states(COUNTED_SINCE((data.cron_name, definition)))
-    return data.run_count if since is None or data.ran_since(since) else 0
+    return data.run_count if data.ran_since(states(REGISTERED_AT((data.cron_name, definition)))) else 0
 
 
 # --- answers to triggers -----------------------------------------------------------------------------------------------

@@ -1,10 +1,9 @@
 """The declaration of a stage, and the stage as it runs.
 
 A `Stage` is one value: what it reads, what it may store, and how it decides on each message. A decision is pure: it sees
-only the states that the engine reads for it, and returns the changes to store (`step`). Permissions, durables, the
-documentation and the tests are derived from the declaration. `Stage.bind` joins it with the object that has the decisions
-as methods; the result runs over NATS (`adapters.nats.consumers.stage_router`), over the in-memory log in tests, and in the
-simulation. Loops of a stage may wait and write by themselves.
+the fold, and returns the changes to store (`step`). Permissions, durables, the documentation and the tests are derived from the
+declaration. `Stage.bind` joins it with the object that has the decisions as methods. The loop of commits decides for the result
+(`commit_loop`), or it runs at the edge of the log (`edge`). Loops of a stage may wait and write by themselves.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -38,7 +37,7 @@ from ..settings import Settings
 from ..subjects import Bucket, Stream, entity_of
 from .fold import Fold
 from .leader_election import LeaderElection
-from .step import Decide, Known, Scope, States, Step
+from .step import Decide, Scope, States, Step
 
 if TYPE_CHECKING:
     from .snapshots import Folding, Snapshots
@@ -49,10 +48,6 @@ Loop = Callable[[], Coroutine[None, None, None]]
 
 ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""
-READ_AHEAD: Final = 2_048
-"""Messages that a copy of a stage holds where jobs take turns."""
-SHARED_READ_AHEAD: Final = 768
-"""The same where copies share a burst, and executions wait for what a killed copy held: the batch that is handled, and two more."""
 
 
 # --- declared ----------------------------------------------------------------------------------------------------------
@@ -108,19 +103,6 @@ class Subscription(Generic[H]):
     decide: Callable[[H, Recorded[Message], States, datetime], Step]
     """The decision on one message."""
     ordering_key: Callable[[str], str] | None = entity_of
-    contended: Callable[[Message], str | None] | None = None
-    """Return the scope for which independent messages compete; None: a message competes for none.
-
-    Competitors are decided one after the other. Together, all of them would be decided again after each that is stored.
-    """
-    low_priority: bool = False
-    """No execution waits for these messages to start, so under load they are handled later than others."""
-    takes_turns: bool = False
-    """Publishers and jobs take turns, so that a burst of one does not delay the messages of others."""
-    read_ahead: int = READ_AHEAD
-    """Messages that a copy may hold for that, those that it handles included. Other copies do not get them, and after kill -9 they wait."""
-    learn: Callable[[H, Recorded[Message]], Sequence[Known]] | None = None
-    """Return events that a message reports. They save reads; a wrong report is found by a guard."""
     on_signal: Callable[[H, object], None] | None = None
     """Take the signals of a step after its changes are stored."""
     is_proven: Callable[[H, str], bool] | None = None
@@ -140,12 +122,7 @@ class Subscription(Generic[H]):
             spec.filters,
             partial(self.decide, handlers),
             ordering_key=self.ordering_key,
-            contended=self.contended,
             ack_wait=spec.ack_wait,
-            low_priority=self.low_priority,
-            takes_turns=self.takes_turns,
-            read_ahead=self.read_ahead,
-            learn=None if self.learn is None else partial(self.learn, handlers),
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
             is_proven=None if self.is_proven is None else partial(self.is_proven, handlers),
         )
@@ -343,12 +320,7 @@ class BoundSubscription:
     filters: tuple[str, ...]
     decide: Decide
     ordering_key: Callable[[str], str] | None = entity_of
-    contended: Callable[[Message], str | None] | None = None
     ack_wait: float = ACK_WAIT_S
-    low_priority: bool = False
-    takes_turns: bool = False
-    read_ahead: int = READ_AHEAD
-    learn: Callable[[Recorded[Message]], Sequence[Known]] | None = None
     on_signal: Callable[[object], None] | None = None
     is_proven: Callable[[str], bool] | None = None
 

@@ -1,12 +1,11 @@
 """The vocabulary of pure decisions: states that a stage sees, and steps that follow.
 
-A stage declares `decide(input, states, now) -> Step`. `states(ref)` returns a state at once, or raises `Missing`. The engine
-then reads everything that is missing, for all inputs of a batch together, and calls `decide` again. A `Step` holds the
-changes to store, and whether `decide` is called again with the states after them. A decision waits for nothing and changes
-nothing itself, so a stage can be tested with a dictionary of states, and a redelivery finishes an interrupted decision.
+A stage declares `decide(input, states, now) -> Step`. `states(ref)` returns a state of the fold, or the answer to a reading. A `Step`
+holds the changes to store, and whether `decide` is called again with the states after them. A decision waits for nothing and changes
+nothing itself, and it is stored whole or not at all.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -29,7 +28,7 @@ T = TypeVar("T")
 class Scope(Generic[T]):
     """A kind of folded state.
 
-    A reference's key is the scope; its events change the state under one guard.
+    A reference's key is the scope, whose events change the state.
     """
 
     name: str
@@ -61,16 +60,13 @@ class Sources:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Reading(Generic[K, T]):
-    """A kind of state that is read and not folded.
+    """A question about data beside folded states.
 
-    `read` reads several keys at once. A reading is valid within one wave, unless `is_lasting`: a value that never changes stays cached.
+    The fold answers it (`fold_view`), unless it has `read`: then an edge reads the data before it decides.
     """
 
     name: str
-    read: Callable[[Sources, Sequence[K]], Awaitable[Mapping[K, T]]]
-    is_lasting: bool = False
-    absent_for_s: float | None = None
-    """Seconds for which a lasting reading that is None stays cached; None: without a limit."""
+    read: Callable[[Sources, Sequence[K]], Awaitable[Mapping[K, T]]] | None = None
 
     def __call__(self, key: K) -> "Ref[T]":
         """Refer to the reading of a key."""
@@ -88,7 +84,7 @@ class Ref(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Missing(Exception):
-    """A decision requires a state that is not read yet."""
+    """A decision of an edge requires data that is not in the fold, and not read yet."""
 
     def __init__(self, ref: Ref[Any]) -> None:
         super().__init__(ref)
@@ -102,58 +98,21 @@ class Missing(Exception):
 class States(Protocol):
     """The states as a decision sees them."""
 
-    is_repeated: bool
-    """Whether an earlier delivery of this input, or an earlier step, may have stored events."""
-
     def __call__(self, ref: Ref[T], /) -> T:
-        """Return a state.
+        """Return a state, or the answer to a reading.
 
         Raises:
-            Missing: the engine must read it first.
-            DecodeError: an event of it is unreadable.
-        """
-        ...
-
-    def expect(self, refs: Callable[[], Iterable[Ref[Any]]], /) -> None:
-        """Name states that the decision may look at later.
-
-        If the decision misses a state, the engine calls `refs` and reads these states in the same round.
+            Missing: an edge must read it first.
+            BrokenKey: an event of the state cannot be applied.
         """
         ...
 
     def at(self, ref: Ref[Any], /) -> int:
-        """Return the last sequence in the state of a scope; 0: the scope is empty."""
-        ...
-
-    def guess(self, ref: Ref[T], /) -> T:
-        """Return the cached state of a scope, or else the initial state, without a read.
-
-        Append to the scope afterwards: the guard finds a wrong guess, and the state is then read.
-        """
-        ...
-
-    def up_to(self, ref: Ref[T], sequence: int, /) -> T:
-        """Return the state of a scope with all events up to a sequence.
-
-        Raises:
-            StaleRead: a lagging replica was read.
-        """
-        ...
-
-    def fresh(self, ref: Ref[T], /, *others: Ref[Any]) -> T:
-        """Return the state of a scope as it is read for this wave.
-
-        The scopes in `others` are read with it. Call this where a cached state may be outdated for long, because no guard
-        follows that would reveal it.
-        """
+        """Return the number of the newest event of a scope; 0: the scope has none."""
         ...
 
     def has_changed(self, ref: Ref[Any], /) -> bool:
-        """Return whether an earlier step of this input appended to a scope."""
-        ...
-
-    def is_unread(self, ref: Ref[Any], /) -> bool:
-        """Return whether nothing of a scope is cached, and no guard on it failed."""
+        """Return whether an earlier step of this decision appended to a scope."""
         ...
 
     def is_sent(self, message_id: str, /) -> bool:
@@ -168,30 +127,14 @@ class States(Protocol):
 
 
 class Events(msgspec.Struct, frozen=True):
-    """Events to append to one scope, guarded by the state that the decision saw.
-
-    Without events, nothing changes. `at`: the sequence that guards them instead, if the input proves the state there.
-    `numbered`: the only event counts on, so that several such decisions of a wave on one scope are stored together.
-    """
+    """Events to append to one scope; without events, nothing changes."""
 
     ref: Ref[Any]
     events: tuple[Message, ...]
-    at: int | None = None
-    numbered: "Numbered | None" = None
 
     def __bool__(self) -> bool:
         """Return whether there are any events."""
         return bool(self.events)
-
-
-class Numbered(msgspec.Struct, frozen=True):
-    """An event with a number of its own in its scope."""
-
-    of: str
-    """What the event is about. Its scope has one event about each."""
-    number: int
-    make: Callable[[int], Message]
-    """Makes the event with another number."""
 
 
 class Later(msgspec.Struct, frozen=True):
@@ -237,7 +180,10 @@ class Then(Enum):
     AGAIN = "again"
     """Decide again with the states after the changes."""
     WAIT = "wait"
-    """The input cannot be decided yet: deliver it again after `delay` seconds."""
+    """The input cannot be decided yet.
+
+    The loop decides on it again when a state changes that it read; an edge does after `delay` seconds.
+    """
     REFUSE = "refuse"
     """The input becomes a dead letter for `reason`."""
 
@@ -248,28 +194,20 @@ class Step(msgspec.Struct, frozen=True):
     Attributes:
         changes: what to store; at most one change for each scope, or any number of timers.
         then: what follows.
-        rests_on: scopes whose states must be the newest for the decision to be right. Appends need no entry here, since
-            their guards check it.
         signals: notices for the stage's own process, given to its `on_signal` after the changes are stored.
         delay: seconds until an input that waits is delivered again.
         reason: why the input is refused.
         code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
-        low_priority: whether the next decision of a step that says `again` may wait until a rush is over.
-        lets_pass: whether the next competitor for the same scope (`Subscription.contended`) is decided on beside the next decision of a
-            step that says `again`.
     """
 
     changes: tuple[Change, ...] = ()
     then: Then = Then.DONE
-    rests_on: tuple[Ref[Any], ...] = ()
     signals: tuple[object, ...] = ()
     delay: float = 0.0
     reason: str = ""
     code: str | None = None
     job: str | None = None
-    low_priority: bool = False
-    lets_pass: bool = False
 
 
 DONE: Final = Step()
@@ -281,49 +219,29 @@ class EndlessDecision(RuntimeError):
     """A decision says `again` without an end."""
 
 
-def done(*changes: Change, rests_on: tuple[Ref[Any], ...] = (), signals: tuple[object, ...] = ()) -> Step:
+def done(*changes: Change, signals: tuple[object, ...] = ()) -> Step:
     """Handle the input once the changes are stored."""
-    return Step(changes, Then.DONE, rests_on, signals)
+    return Step(changes, Then.DONE, signals)
 
 
-def again(
-    *changes: Change,
-    rests_on: tuple[Ref[Any], ...] = (),
-    signals: tuple[object, ...] = (),
-    low_priority: bool = False,
-    lets_pass: bool = False,
-) -> Step:
-    """Decide again with the states after the changes.
-
-    `low_priority`: no execution waits for that decision to start. `lets_pass`: a competitor does not wait for it.
-    """
-    return Step(changes, Then.AGAIN, rests_on, signals, low_priority=low_priority, lets_pass=lets_pass)
+def again(*changes: Change, signals: tuple[object, ...] = ()) -> Step:
+    """Decide again with the states after the changes."""
+    return Step(changes, Then.AGAIN, signals)
 
 
 def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:
-    """Append events to a scope; without events, rest on its newest state."""
-    return done(Events(ref, tuple(events))) if events else done(rests_on=(ref,))
+    """Append events to a scope, if there are any."""
+    return done(Events(ref, tuple(events))) if events else DONE
 
 
-def wait(delay: float, *, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
-    """Deliver the input again after `delay` seconds."""
-    return Step(then=Then.WAIT, rests_on=rests_on, delay=delay)
+def wait(delay: float) -> Step:
+    """Decide on the input later, at an edge after `delay` seconds."""
+    return Step(then=Then.WAIT, delay=delay)
 
 
-def refuse(reason: str, *, code: str, job: str | None = None, rests_on: tuple[Ref[Any], ...] = ()) -> Step:
+def refuse(reason: str, *, code: str, job: str | None = None) -> Step:
     """Turn the input into a dead letter; `code` is the stable name of the reason."""
-    return Step(then=Then.REFUSE, rests_on=rests_on, reason=reason, code=code, job=job)
+    return Step(then=Then.REFUSE, reason=reason, code=code, job=job)
 
 
 Decide: TypeAlias = Callable[[Recorded[Message], States, datetime], Step]
-
-
-class Known(msgspec.Struct, frozen=True):
-    """An event that an input reports: it directly follows the sequence `after` in its scope.
-
-    0: the event begins the scope, or holds the whole state.
-    """
-
-    ref: Ref[Any]
-    event: Recorded[Message]
-    after: int

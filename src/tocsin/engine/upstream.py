@@ -4,8 +4,8 @@ A job has such a state (`runs.<job>.>`) as long as a definition in force names i
 events of definitions and executions, so it has no events of its own but `log.run-found`.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..domain.execution import Execution
 from ..domain.job_runs import Found, JobRuns
 from ..domain.ledger import Ledger
 from ..domain.log_events import RunFound
-from .step import Reading, Scope, Sources
+from .step import Reading, Scope
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -25,11 +25,7 @@ RUNS: Final[Scope[JobRuns | None]] = Scope("runs", None, lambda state, _: state)
 """The runs of a job that others need; None: no other needs them."""
 
 
-async def _none(sources: Sources, keys: Sequence[Any]) -> dict[Any, tuple[str, ...]]:
-    raise NotImplementedError("only the fold of commits knows which executions wait")
-
-
-HELD: Final = Reading("executions that wait for other jobs", _none)
+HELD: Final[Reading[tuple[str, bool], tuple[str, ...]]] = Reading("executions that wait for other jobs")
 """The scopes of the executions of a kind (`kind_of`) that wait for other jobs, the oldest first."""
 
 

@@ -32,7 +32,7 @@ from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..engine.daily_quotas import within_quota
 from ..engine.fan_out import begin_divided
-from ..engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
+from ..engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import SENT_AGAIN, rerun
@@ -108,7 +108,7 @@ class Planner:
         self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
     ) -> Step:
         message = trigger.message
-        in_force = states(IN_FORCE_NOW(job))
+        in_force = states(IN_FORCE((job, None)))
         if in_force is None:
             return self._skip(execution_plan.refused(trigger, job, JobNotFound(job), publisher), states, now)
         definition, sequence = in_force

@@ -6,7 +6,8 @@ from typing import Final
 from .. import subjects
 from ..domain.events import Defined, DefinitionFact, Message, Recorded
 from ..domain.job_record import Registration
-from ..engine.kinds import ENTRY, LEDGER
+from ..engine.fold import LEDGER
+from ..engine.kinds import ENTRY
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Put, States, Step, again, done
 from ..subjects import Bucket, Stream
@@ -25,7 +26,7 @@ class Registrar:
         job = recorded.message.job
         entry = ENTRY((Bucket.DEFINITIONS, subjects.token(job)))
         shown = states(entry)  # read before the ledger, so that a newer definition has a newer revision
-        registration = Registration.of(states(LEDGER(job))[0])
+        registration = Registration.of(states(LEDGER(subjects.ledger(job))))
         if registration is None:
             return done(Put(entry, None))  # also if a replica shows no entry: the guard reveals that it lags
         value = registration.encode()

@@ -16,7 +16,8 @@ from ...domain.definition import Debounce
 from ...domain.event_trigger import ignored_event
 from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Message, Recorded, Trigger
 from ...domain.ledger import Ledger
-from ...engine.kinds import ENTRY, LEDGER, LOG_TIME
+from ...engine.fold import LEDGER
+from ...engine.kinds import ENTRY, LOG_TIME
 from ...engine.request_size import max_request_bytes
 from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
 from ...ports import (
@@ -229,7 +230,7 @@ class Debouncer:
     ) -> Step:
         """End a window whose time is over, unless events may belong to it."""
         over = Put(ref, debounce.ended(window).encode(), ttl=KEPT_S)
-        if not _is_in_force(states(LEDGER(timer.job))[0], window):
+        if not _is_in_force(states(LEDGER(subjects.ledger(timer.job))), window):
             key = (request.event_trigger and request.event_trigger.key) or ""
             return done(over, self._ignored(timer.job, window.trigger_id, window.last, "trigger_removed", key))
         if window.is_closed:

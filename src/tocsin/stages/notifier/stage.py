@@ -48,7 +48,7 @@ from ...domain.notification_rule import (
     skip_timer,
     timers,
 )
-from ...engine.kinds import DEFINITION, IN_FORCE_NOW, execution_state
+from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
 from ...engine.step import DONE, Events, Later, Ref, Scope, States, Step, again, done
@@ -143,7 +143,7 @@ class Notifier:
         return DONE if happening is None else self._raise(happening, definition, states)
 
     def _on_missed(self, missed: CronMissed, states: States) -> Step:
-        in_force = states(IN_FORCE_NOW(missed.data.cron_name))
+        in_force = states(IN_FORCE((missed.data.cron_name, None)))
         if in_force is None:
             return DONE
         definition, sequence = in_force
