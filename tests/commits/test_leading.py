@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.clocks import ShiftedClock
 from tests.commits.processes import NAMES, SEAL, Installation, Process, bound
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
@@ -68,15 +69,23 @@ class Leader(Process):
     """A process that decides for the stages that it leads."""
 
     def __init__(
-        self, world: World, name: str, stages: Collection[str] = NAMES, *, bound_stages: Sequence[BoundStage] = ()
+        self,
+        world: World,
+        name: str,
+        stages: Collection[str] = NAMES,
+        *,
+        bound_stages: Sequence[BoundStage] = (),
+        clock: ShiftedClock | None = None,
     ) -> None:
+        """`clock`: of its machine; None: a right clock."""
+        clock = clock or ShiftedClock(world.clock)
         self.installation = self.world = world
         self.name = name
         self._offered = dict[Stream, int]()
         self.fold = Fold()
         self.chain = Chain(SEAL, LogHead("k1"))
-        self.writer = CommitWriter(world.log, 0, self.chain, world.clock)
-        guard = ClockGuard(world.base, world.clock)
+        self.writer = CommitWriter(world.log, 0, self.chain, clock)
+        guard = ClockGuard(world.base, clock)
         self.elections = {
             stage: LeaderElection(
                 world.projections, guard, key=lease_of(stage), holder=name, ttl=TTL, renew_interval=RENEW
@@ -88,10 +97,10 @@ class Leader(Process):
             bound_stages or bound(stages),
             self.fold,
             self.writer,
-            world.clock,
+            clock,
             name=name,
             on_effects=self._take_effects,
-            wake_at=world.clock.at,
+            wake_at=lambda at, wake: world.clock.at(at - timedelta(seconds=clock.seconds), wake),
             leases=self.leases,
         )
         self.tasks = list[asyncio.Task[None]]()

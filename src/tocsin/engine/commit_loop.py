@@ -328,7 +328,7 @@ class CommitLoop:
         # No deadline is decided until the streams are read: one that is due is no reason to wake up.
         times.append(self._ask_again_at if self.intake.is_reading else self.pending.next_at)
         until = min((at for at in times if at is not None), default=None)
-        now = self._leadership.now()
+        now = await self._leadership.time() or self._leadership.now()  # a leader of last resort has an earlier clock
         if until is None or self._is_blind:
             await self._changed.wait()
         elif self._wake_at is not None:
