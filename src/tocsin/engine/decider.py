@@ -33,7 +33,7 @@ from .poison import (
     poison_of,
 )
 from .report_lists import UnreadableInput
-from .ripe_inputs import wait_for
+from .ripe_inputs import PATIENCE, wait_for
 from .step import DONE, MAX_STEPS, EndlessDecision, Events, Send, Step, Then, refuse
 from .watcher import Watcher
 
@@ -239,7 +239,8 @@ class Decider:
         is_late = waited is not None and waited.until <= now
         view = View(self._fold, now, now + LONG_AGO if is_late else cause.recorded.time)
         step = self._call(cause, view, now)
-        waits = wait_for(cause, view.read, now) if step.then is Then.WAIT and not is_late else None
+        patience = max(PATIENCE, timedelta(seconds=step.delay))
+        waits = wait_for(cause, view.read, now, patience) if step.then is Then.WAIT and not is_late else None
         if waits is not None and waited is None and not self._fold.waiting.has_room(waits):
             waits, step = None, self._call(cause, View(self._fold, now, now + LONG_AGO), now)
         if waits is not None:

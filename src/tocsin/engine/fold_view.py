@@ -8,6 +8,7 @@ from .. import subjects
 from . import daily_quotas, kinds, upstream
 from .fold import EVENTS, Fold
 from .step import Reading, Ref, Scope
+from .waiting import taken_scope
 
 T = TypeVar("T")
 
@@ -36,6 +37,8 @@ class View:
         if isinstance(kind, Scope):
             self.read.add(ref.key)
             return self._fold.state(kind, ref.key)
+        if kind is kinds.TAKEN_BEFORE:
+            self.read.add(taken_scope(*ref.key[:2]))
         answer: T = ANSWERS[kind](self._fold, ref.key, self.log_time)
         return answer
 
@@ -72,6 +75,7 @@ ANSWERS: Final[Mapping[Reading[Any, Any], Callable[[Fold, Any, datetime], Any]]]
     kinds.IN_FORCE: lambda fold, key, _: fold.in_force(*key),
     kinds.SHARD_MAP: lambda fold, version, _: fold.shard_maps[version],
     kinds.NEWEST_SHARD_MAP: lambda fold, _, __: _newest_shard_map(fold),
+    kinds.TAKEN_BEFORE: lambda fold, key, _: fold.position(*key[:2]).floor >= key[2] - 1,
     kinds.TAKEN: lambda fold, key, _: fold.position(key[0], EVENTS).has(key[1]),
     upstream.HELD: lambda fold, kind, _: fold.held.get(kind, ()),
     kinds.LOG_TIME: lambda _, __, now: now,

@@ -51,6 +51,8 @@ CANNOT_COME: Final[Reading[tuple[str, datetime], bool]] = Reading("end of an exe
 """Whether an execution without a state cannot begin any more, so that it is over: the key is (scope, time of the request that names it)."""
 TAKEN: Final[Reading[tuple[str, int], bool]] = Reading("place of a stage")
 """Whether a stage has taken an event: the key is (stage, number)."""
+TAKEN_BEFORE: Final[Reading[tuple[str, str, int], bool]] = Reading("inputs before a place")
+"""Whether a stage has taken all inputs of a stream before a sequence: the key is (stage, stream, sequence)."""
 DEFINITION: Final[Reading[tuple[str, int], JobDefinition]] = Reading("definition")
 """The definition of a job that an event stored: the key is (job, number)."""
 REGISTERED_AT: Final[Reading[tuple[str, int], datetime]] = Reading("registration")

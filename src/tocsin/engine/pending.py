@@ -86,10 +86,11 @@ class Pending:
         self._ripe.look()
 
     def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:
-        """Forget the places that leaders of stages took with a commit, by stage and source."""
+        """Forget what leaders of stages took with a commit, by stage and source."""
         for stage, sources in taken.items():
             for source in sources:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
+                self._ripe.note_taken(stage, source)
 
     @property
     def standing_by(self) -> int:
@@ -168,6 +169,7 @@ class Pending:
     def keep(self, stage: str, source: str) -> None:
         """Note that a commit is stored that takes something for a stage."""
         self._untaken[stage, source].keep()
+        self._ripe.note_taken(stage, source)
 
     def undo(self, batch: Batch, newest: int) -> None:
         """Have all causes of a batch decided again, as far as they exist.

@@ -16,6 +16,7 @@ from ..domain.log_events import Name, Waits
 from .causes import MIN_STALE, STALE, MessageCause
 from .fold import Fold
 from .stage import BoundStage, BoundSubscription
+from .waiting import TAKEN, taken_scope
 
 PATIENCE: Final = timedelta(seconds=30)
 """How long an input waits."""
@@ -46,6 +47,11 @@ class RipeInputs:
         """Note that a scope has a new event."""
         self._changed.update(dict.fromkeys(self._fold.waiting.on(scope)))
 
+    def note_taken(self, stage: str, source: str) -> None:
+        """Note that a stage has taken more of a source."""
+        if self._fold.waiting:
+            self.note(taken_scope(stage, source))
+
     def note_wait(self, waits: Waits, number: int) -> None:
         """Note that an input waits, by the number of its event."""
         if (waits.stage, waits.durable) in self._subscriptions:
@@ -60,7 +66,7 @@ class RipeInputs:
         self._times.clear()
         for waits, number in self._fold.waiting:
             self.note_wait(waits, number)
-            if any(numbers.get(scope, 0) > number for scope in waits.on):
+            if any(scope.startswith(TAKEN) or numbers.get(scope, 0) > number for scope in waits.on):
                 self._changed[waits.name] = None
 
     def take(self, now: datetime, led: frozenset[str]) -> list[MessageCause]:

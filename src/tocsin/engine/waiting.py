@@ -3,7 +3,7 @@
 For example, a request to cancel may overtake the request that begins its execution.
 
 A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is decided
-again, in its turn, when a state has changed that the decision looked at, or when its time is over; `log.waited` ends the state. Beyond the limits of
+again, in its turn, when a state has changed that the decision looked at, or the place of a stage, or when its time is over; `log.waited` ends the state. Beyond the limits of
 a publisher, or of all, no input waits: it is decided at once as if its time were over.
 """
 
@@ -16,8 +16,15 @@ from ..domain.log_events import Name, Waited, Waits
 if TYPE_CHECKING:
     from .journal import Journal
 
+TAKEN: Final = "taken."
+"""The beginning of the names of places of stages, which an input may await like scopes."""
 MAX_OF_PUBLISHER: Final = 1_000
 MAX_OF_ALL: Final = 10_000
+
+
+def taken_scope(stage: str, source: str) -> str:
+    """Return the name of the place of a stage in a source, which an input may await."""
+    return f"{TAKEN}{stage}.{source}"
 
 
 class Entry(NamedTuple):

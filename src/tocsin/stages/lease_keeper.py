@@ -97,7 +97,7 @@ class LeaseKeeper:
             proof=ids.claim_proof(self._key, lease.execution_id, lease.step, lease.attempt, claim),
             token=ids.report_token(self._key, lease.execution_id, lease.step, lease.attempt),
             error=error,
-            worker="lease-keeper",
+            worker=subjects.LEASE_KEEPER,
         )
         subject = subjects.subject_of(report)
         message_id = ids.report_id(report.proof or "", f"{subject}.{lease.task}")
@@ -120,7 +120,7 @@ LEASE_KEEPER: Final = Stage(
     start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(
         Subscription(
-            "lease-keeper",
+            subjects.LEASE_KEEPER,
             Stream.TIMERS,
             (subjects.filter_for("timer.lease"),),
             decide=LeaseKeeper.on_timer,

@@ -1,16 +1,23 @@
 """Retrier: decides on each failed attempt whether and when to try again (hip-62, Retry Policy)."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, RetryScheduled
-from ..engine.kinds import execution_state
+from ..engine.kinds import LOG_TIME, TAKEN_BEFORE, execution_state
 from ..engine.report_authentication import authentic_report, authentic_subject
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, States, Step, decided
+from ..engine.step import DONE, States, Step, decided, wait
 from ..subjects import Stream
+
+PATIENCE: Final = timedelta(days=1)
+"""How long a report of silence waits for the stage that takes successes."""
+_SILENCES: Final = frozenset({subjects.RECOVERER, subjects.LEASE_KEEPER})
+"""Who reports that nothing was reported."""
+_SUCCESSES: Final = "dag_advancer"
+"""The stage that takes successes."""
 
 
 class Retrier:
@@ -29,7 +36,16 @@ class Retrier:
         if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
-        return decided(ref, execution.fail(states(ref), report=report, at=recorded.time))
+        events = execution.fail(states(ref), report=report, at=recorded.time)
+        if events and report.worker in _SILENCES and _may_follow_success(recorded, states):
+            return wait(PATIENCE.total_seconds())
+        return decided(ref, events)
+
+
+def _may_follow_success(recorded: Recorded[Message], states: States) -> bool:
+    """Return whether a success may be stored before a report of silence, and not be decided."""
+    place = _SUCCESSES, Stream.REPORTS.value, recorded.sequence
+    return not states(TAKEN_BEFORE(place)) and states(LOG_TIME(None)) - recorded.time < PATIENCE
 
 
 RETRIER: Final = Stage(

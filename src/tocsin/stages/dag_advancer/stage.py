@@ -101,6 +101,10 @@ class DagAdvancer:
             return resolve_replayed(states, report.job, replay_of, report.execution_id)
         return DONE
 
+    def on_failure(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - only its place counts
+        """Take the place of a failure: the retrier waits for it, so that no success before it is lost."""
+        return DONE
+
     def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002, PLR0911 - the log's time counts
         """Cancel an execution, or those on the shards of an occurrence."""
         request = recorded.message
@@ -182,6 +186,13 @@ DAG_ADVANCER: Final = Stage(
             (subjects.filter_for("report.completed"),),
             decide=DagAdvancer.on_success,
             is_proven=DagAdvancer.is_proven,
+        ),
+        Subscription(
+            subjects.DAG_ADVANCER_FAILURES,
+            Stream.REPORTS,
+            (subjects.filter_for("report.failed"),),
+            decide=DagAdvancer.on_failure,
+            is_proven=lambda _, __: False,
         ),
         Subscription(CANCELS, Stream.REQUESTS, (subjects.filter_for("cancel"),), decide=DagAdvancer.on_cancel),
         Subscription(
