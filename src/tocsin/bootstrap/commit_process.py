@@ -400,6 +400,23 @@ class Commits:
         self._wanted.set()
         return await asyncio.shield(self._view)
 
+    async def fold(self) -> Fold:
+        """Return the states of all events that are stored now.
+
+        Raises:
+            LogUnavailable: the log did not answer, or lacks events that no snapshot replaces.
+        """
+        view = await self.view()
+        await view.end(Stream.LOG)
+        if view.is_folding or view.chain is None:
+            return view.fold
+        key, seal = await self._key(), await self._seal()
+        fold, snapshots = Fold(key), Snapshots(self._projections, key)
+        loaded = await load_fold(self.log, PARTITION, seal, LogHead(KEY), view.chain.head, fold, snapshots)
+        if loaded is None:
+            raise LogUnavailable("the log of commits lacks its beginning, and no snapshot replaces it")
+        return loaded
+
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return the reader and writer of the log, and the view of all parts (`view`)."""
         process, view = await self._process(early, is_lasting=True)

@@ -53,6 +53,17 @@ def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]
     return [(stage, one) for stage, one in subscribed if stage.name not in LED and one.stream not in DECISION_STREAMS]
 
 
+def _followers(settings: Settings) -> dict[str, list[DurableSpec]]:
+    """Return the events of the log that stages at its edge follow, by stage."""
+    edges = [stage for stage in installed_stages(settings) if stage.name not in LED]
+    followed = {stage.name: [one for one in stage.subscriptions if one.stream in DECISION_STREAMS] for stage in edges}
+    return {
+        stage: [one.spec(settings) for one in subscriptions]
+        for stage, subscriptions in followed.items()
+        if subscriptions
+    }
+
+
 def durables_of(settings: Settings) -> list[DurableSpec]:
     """Return every durable of an installation: those of its stages and that of MQ executors."""
     return durable_specs(
@@ -87,7 +98,9 @@ def health_target(installation: Installation) -> HealthTarget:
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
+        load_fold=installation.commits.fold,
         led=[stage.name for stage in installed_stages(settings) if stage.name in LED],
+        followers=_followers(settings),
         log_archive=installation.commits.archive,
     )
 

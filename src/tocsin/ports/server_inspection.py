@@ -193,9 +193,6 @@ class ServerInspection(Protocol):
     async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
         """Return the subject and the time of the oldest timers."""
 
-    async def subjects(self, stream: Stream, relative: str) -> list[str]:
-        """Return stored subjects that match a filter; not all if there are very many."""
-
     async def unheard(self, users: Sequence[str]) -> list[str]:
         """Return the users outside whose messages no screener hears."""
 

@@ -16,7 +16,6 @@ import pytest
 
 from tests.domain.given import ID, KEY, plan, recorded
 from tests.durables import NatsDurable
-from tests.guards import guarded
 from tests.security.server import Server
 from tests.security.server import server as nats_server
 from tests.system.running import Running, running, settings
@@ -26,12 +25,12 @@ from tocsin.adapters.nats.admin.provision import Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk, StreamUnchangeable
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
-from tocsin.archive.archive import State
 from tocsin.bootstrap import health_target
 from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.cli.installation.status import shown
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import AgentRecord, AgentState
+from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import EventTrigger, JobDependency
 from tocsin.domain.events import (
     Acquired,
@@ -47,13 +46,12 @@ from tocsin.domain.events import (
     NotificationDelivered,
     NotificationFact,
     NotificationRaised,
+    NotifyTimer,
     OwnershipAssigned,
     Planned,
     Queued,
-    Recorded,
     Released,
     RetryScheduled,
-    RetryTimer,
     Shard,
     ShardState,
     Started,
@@ -62,14 +60,17 @@ from tocsin.domain.events import (
 from tocsin.domain.job_record import Registration
 from tocsin.domain.notification import Kind
 from tocsin.domain.queue_backlog import QueueBacklog
+from tocsin.engine.fold import Fold
 from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.engine.stage_leases import follower_of
 from tocsin.ports import EventDurable, RequestRefused
 from tocsin.ports.server_inspection import ServerState, StreamState
 from tocsin.services.health import Finding, Level, doctor, examine, worst
 from tocsin.services.health.checks import (
     backlog,
     clocks,
+    commits,
     deadlines,
     dependencies,
     notifications,
@@ -315,17 +316,17 @@ async def test_stream_without_compression_is_found(tocsin: Running) -> None:
 
 
 async def test_a_durable_that_is_gone(tocsin: Running) -> None:
-    name = tocsin.installation.names.stream(Stream.REPORTS)
-    await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.retrier")
-    assert_finding((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"retrier on {name}")
+    name = tocsin.installation.names.stream(Stream.TIMERS)
+    await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.event-listener")
+    assert_finding((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"event-listener on {name}")
     await bootstrap.initialize(tocsin.installation)
     assert "durable-missing" not in await finds(streams.durables, tocsin)
 
 
 async def test_changed_durable_is_found(tocsin: Running) -> None:
-    await _change_durable(tocsin, Stream.REPORTS, "retrier", max_ack_pending=7)
+    await _change_durable(tocsin, max_ack_pending=7)
     findings = await finds(streams.durables, tocsin)
-    assert_finding(findings["durable-drift"], Level.WARN, "retrier", "max_ack_pending is 7 instead of 20000")
+    assert_finding(findings["durable-drift"], Level.WARN, "event-listener", "max_ack_pending is 7 instead of 20000")
 
 
 async def test_a_key_that_is_gone(tocsin: Running) -> None:
@@ -336,12 +337,12 @@ async def test_a_key_that_is_gone(tocsin: Running) -> None:
 async def test_foreign_message_is_found(tocsin: Running) -> None:
     installation = tocsin.installation
     assert (await finds(streams.foreign, tocsin))["foreign-messages"].level is Level.OK
-    subject = installation.names.to_wire("ledger.j.due")
-    await installation.connection.client.request(subject, b'{"stream":"TOCSIN_LEDGER", "seq":7}')
+    subject = f"{installation.names.commits_prefix}.0"
+    await installation.connection.client.request(subject, b'{"stream":"TOCSIN_LOG", "seq":7}')
     await tocsin.log.load(subjects.ledger("j"))
     await ForeignReports(installation.projections, installation.clock, installation.foreign).run_once()
     finding = (await finds(streams.foreign, tocsin))["foreign-messages"]
-    assert_finding(finding, Level.WARN, "ledger.j.due (LEDGER 1)")
+    assert_finding(finding, Level.WARN, "commits.0 (COMMITS 1)")
 
 
 async def test_fewer_replicas_than_the_settings_ask_for(nats_url: str, tmp_path: Path) -> None:
@@ -509,20 +510,51 @@ async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE
     await tocsin.installation.projections.put(Bucket.LEADER, name, value, ttl=120)
 
 
+# --- followers -------------------------------------------------------------------------------------------------------
+
+
+async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
+    await tocsin.apply({"name": "job", "function": "f"})
+    findings = await finds(commits.followers, tocsin)
+    assert_finding(findings["stage-absent"], Level.BAD, "no process follows the log for the stage registrar")
+    assert findings["stage-absent"].do.startswith("run `tocsin run registrar`")
+
+
+async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
+    await _lease(tocsin, datetime.now(UTC), follower_of("registrar"))
+    await tocsin.apply({"name": "job", "function": "f"})
+    assert await finds(commits.followers, tocsin, later=LATER) == {}  # it has no place yet
+    place = subjects.cursor(Stream.LOG, "registrar")
+    number = await tocsin.log.tail(subjects.ledger("job"))
+    for after, codes in ((number - 1, {"stage-late"}), (number, set())):
+        await tocsin.installation.projections.put(Bucket.CURSORS, place, str(after).encode())
+        assert await finds(commits.followers, tocsin) == {}
+        findings = await finds(commits.followers, tocsin, later=LATER)
+        assert {*findings} == codes
+        for finding in findings.values():
+            assert_finding(finding, Level.WARN, "registrar has not handled events for")
+
+
 # --- durables --------------------------------------------------------------------------------------------------------
 
 
+async def _window_ends(tocsin: Running) -> NatsDurable:
+    """Store a timer for the event listener; return a reader of its durable."""
+    connection, names = tocsin.installation.connection, tocsin.installation.names
+    await connection.store(names.to_wire("timer.job.key.debounce"), b"{}", {})
+    return NatsDurable(connection, names, Stream.TIMERS, "event-listener")
+
+
 async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
-    await tocsin.trigger("job")
+    await _window_ends(tocsin)
     assert (await finds(backlog.stages, tocsin))["stage-late"].level is Level.OK
     findings = await finds(backlog.stages, tocsin, later=LATER)
-    assert_finding(findings["stage-absent"], Level.BAD, "no process reads planner-triggers", "1 wait")
-    assert "tocsin run planner" in findings["stage-absent"].do
+    assert_finding(findings["stage-absent"], Level.BAD, "no process reads event-listener", "1 wait")
+    assert "tocsin run event-listener" in findings["stage-absent"].do
 
 
 async def test_a_stage_that_is_behind(tocsin: Running) -> None:
-    await tocsin.trigger("job")
-    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
+    reader = await _window_ends(tocsin)
     taken = await reader.take(1, wait=10)
     asking = asyncio.create_task(reader.take(1, wait=60))
 
@@ -531,7 +563,7 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
         return findings if "stage-late" in findings and findings["stage-late"].level is Level.WARN else {}
 
     assert_finding(
-        (await tocsin.until(late))["stage-late"], Level.WARN, "planner is late on planner-triggers", "1 are out"
+        (await tocsin.until(late))["stage-late"], Level.WARN, "event_listener is late on event-listener", "1 are out"
     )
     asking.cancel()
     await asyncio.wait([asking])
@@ -541,15 +573,14 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
 
 async def test_stage_that_hands_everything_back_is_late(tocsin: Running) -> None:
     """The stage has no open request while it decides on a message."""
-    await tocsin.trigger("job")
-    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
+    reader = await _window_ends(tocsin)
     [delivery] = await reader.take(1, wait=10)
     await reader.close()
     look = await look_at(health_target(tocsin.installation))
     old = tuple(
         replace(durable, oldest=look.now - LATER, state=replace(durable.state, readers=0))
         for durable in look.status.durables
-        if durable.state.name == "planner-triggers"
+        if durable.state.name == "event-listener"
     )
     found = await backlog.stages(replace(look, status=replace(look.status, durables=old)))
     assert [finding.code for finding in found] == ["stage-late"]
@@ -559,12 +590,11 @@ async def test_stage_that_hands_everything_back_is_late(tocsin: Running) -> None
 
 
 async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
-    await _change_durable(tocsin, Stream.REQUESTS, "planner-triggers", max_ack_pending=1)
-    await tocsin.trigger("job")
-    reader = NatsDurable(tocsin.installation.connection, tocsin.installation.names, Stream.REQUESTS, "planner-triggers")
+    await _change_durable(tocsin, max_ack_pending=1)
+    reader = await _window_ends(tocsin)
     await reader.take(1, wait=10)
     findings = await finds(backlog.stages, tocsin)
-    assert_finding(findings["durable-full"], Level.BAD, "planner-triggers has 1 message out")
+    assert_finding(findings["durable-full"], Level.BAD, "event-listener has 1 message out")
     await reader.close()
 
 
@@ -836,11 +866,11 @@ async def test_limit_that_holds_back_tasks_for_long() -> None:
     assert [finding.level for finding in await backlog.limits(context)] == [Level.OK]
 
 
-async def _change_durable(tocsin: Running, stream: Stream, name: str, **fields: object) -> None:
-    connection, on = tocsin.installation.connection, tocsin.installation.names.stream(stream)
-    config = (await connection.manage(f"CONSUMER.INFO.{on}.{name}"))["config"] | fields
+async def _change_durable(tocsin: Running, **fields: object) -> None:
+    connection, on = tocsin.installation.connection, tocsin.installation.names.stream(Stream.TIMERS)
+    config = (await connection.manage(f"CONSUMER.INFO.{on}.event-listener"))["config"] | fields
     request = {"stream_name": on, "config": config, "action": "update"}
-    await connection.manage(f"CONSUMER.CREATE.{on}.{name}", json.dumps(request).encode())
+    await connection.manage(f"CONSUMER.CREATE.{on}.event-listener", json.dumps(request).encode())
 
 
 # --- deadlines -------------------------------------------------------------------------------------------------------
@@ -860,12 +890,12 @@ def _dispatched() -> tuple[Admitted, Dispatched]:
 
 
 async def test_a_timer_that_was_not_published(tocsin: Running) -> None:
-    timer = RetryTimer(job="job", execution_id="x", step="main", attempt=2)
     until = datetime.now(UTC) + timedelta(minutes=30)
+    timer = NotifyTimer(job="job", execution_id="x", kind="late", definition=1, until=until)
     await tocsin.log.delay(timer, until=until)
     assert (await finds(deadlines.timers, tocsin))["timer-overdue"].level is Level.OK
     findings = await finds(deadlines.timers, tocsin, later=LATER)
-    assert_finding(findings["timer-overdue"], Level.BAD, "delay.job.x.retry.main.2")
+    assert_finding(findings["timer-overdue"], Level.BAD, "delay.job.x.notify.late")
 
 
 async def test_an_instant_without_an_execution(tocsin: Running) -> None:
@@ -876,17 +906,6 @@ async def test_an_instant_without_an_execution(tocsin: Running) -> None:
     assert (await finds(deadlines.occurrences, tocsin))["due-unplanned"].level is Level.OK
     findings = await finds(deadlines.occurrences, tocsin, later=LATER)
     assert_finding(findings["due-unplanned"], Level.BAD, "job at")
-
-
-async def test_archived_execution_was_planned(tocsin: Running) -> None:
-    """A weekly job: the execution of its newest instant left the log days ago."""
-    at = datetime.now(UTC).replace(second=0, microsecond=0)
-    sequence = await store(tocsin, Due(job="weekly", scheduled_time=at, definition=1))
-    later = await store(tocsin, Due(job="lost", scheduled_time=at, definition=1))
-    assert sequence < later
-    await tocsin.installation.archive.move(State(number=1, upto={Stream.LEDGER: sequence}), expect=0)
-    findings = await finds(deadlines.occurrences, tocsin, later=LATER)
-    assert_finding(findings["due-unplanned"], Level.BAD, "1 due instants", "lost at")
 
 
 @pytest.mark.parametrize("kind", ["ledger", "execution", "lock"])
@@ -902,7 +921,7 @@ async def test_unreadable_event_hides_no_other_job(tocsin: Running, kind: str) -
     }
     await unreadable(tocsin, subject[kind])
     found: dict[str, Finding] = {}
-    for check in (deadlines.occurrences, deadlines.executions, deadlines.locks):
+    for check in (deadlines.occurrences, deadlines.executions, deadlines.locks, streams.unreadable):
         found |= await finds(check, tocsin, later=2 * LATER)
     assert {"due-unplanned", "undecided", "overrun", "lock-overdue"} <= {
         code for code, finding in found.items() if finding.level is Level.BAD
@@ -911,12 +930,14 @@ async def test_unreadable_event_hides_no_other_job(tocsin: Running, kind: str) -
 
 
 async def unreadable(tocsin: Running, subject: str) -> None:
-    """Store an event under its guard, as a stage of another version does."""
-    names = tocsin.installation.names
-    headers = guarded(subject, prefix=names.to_wire("x").removesuffix("x"))
-    await tocsin.installation.connection.client.request(
-        names.to_wire(subject), b'{"v": 9}', headers=headers, timeout=20
-    )
+    """Store an event as a stage of another version does."""
+    commits = tocsin.installation.commits
+    view, seal = await commits.view(), await commits._seal()
+    await view.end(Stream.LOG)
+    assert view.chain is not None
+    event, at = CommitEvent(subject, "other", "@", msgspec.Raw(b'{"v": 9}')), tocsin.installation.clock.now()
+    draft = seal.write(view.chain.head, writer="other", at=at, taken={}, events=[event])
+    await commits.log.append(0, draft.body, expect=view.chain.head.sequence)
 
 
 async def test_undecided_execution_is_found(tocsin: Running) -> None:
@@ -990,7 +1011,7 @@ async def _hold(tocsin: Running, *facts: Message) -> None:
     """An execution that moved, and holds its job's lock."""
     admitted, task = _dispatched()
     held = Acquired(job="job", execution_id=task.execution_id, scheduled_time=admitted.scheduled_time, ttl=120)
-    await store(tocsin, admitted, task, *facts, held)
+    await store(tocsin, held, admitted, task, *facts)
 
 
 def _started(attempt: int = 1) -> Started:
@@ -1017,16 +1038,20 @@ async def test_lock_of_a_retried_execution_is_not_overdue(tocsin: Running) -> No
 async def test_lock_of_a_late_attempt_is_not_overdue(tocsin: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The execution waited for a worker longer than all its attempts may take."""
     await _hold(tocsin, _started())
-    load = tocsin.log.load
+    load = tocsin.installation.commits.fold
 
-    async def load_late(scope: str) -> list[Recorded[Message]]:
+    async def load_late() -> Fold:
         """The worker took the task an hour after the lock was acquired."""
-        return [
-            msgspec.structs.replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r
-            for r in await load(scope)
-        ]
+        fold = await load()
+        fold.events = {
+            scope: [
+                msgspec.structs.replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r for r in events
+            ]
+            for scope, events in fold.events.items()
+        }
+        return fold
 
-    monkeypatch.setattr(tocsin.log, "load", load_late)
+    monkeypatch.setattr(tocsin.installation.commits, "fold", load_late)
     assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
     assert (await finds(deadlines.locks, tocsin, later=2 * LATER))["lock-overdue"].level is Level.BAD
 

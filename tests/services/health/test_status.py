@@ -11,18 +11,18 @@ from tests.clocks import ShiftedClock
 from tests.system.processes import environment_of, run_command
 from tests.system.running import running, settings
 from tocsin import Context, Worker, bootstrap, subjects
+from tocsin.bootstrap.commits import LED
 from tocsin.domain.events import Death, Dispatched, OwnershipAssigned, Released, Shard, ShardState, Started
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
+from tocsin.engine.stage_leases import follower_of, lease_of
 from tocsin.services.health import status
 from tocsin.services.shards import ShardMaps
 from tocsin.settings import Settings
 from tocsin.subjects import (
     AGENT_KEEPER_LEASE,
     ARCHIVER_LEASE,
-    DEPENDENCY_KEEPER_LEASE,
     MATCHER_LEASE,
-    RECOVERER_LEASE,
     TICKER_LEASE,
     Bucket,
     Stream,
@@ -44,12 +44,8 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
             seen = json.loads((await program(tocsin.settings, "status", "-o", "json")).stdout)
             [queue] = seen["queues"]
             led = {lease["name"] for lease in seen["leases"]} == {
-                TICKER_LEASE,
-                RECOVERER_LEASE,
-                ARCHIVER_LEASE,
-                AGENT_KEEPER_LEASE,
-                MATCHER_LEASE,
-                DEPENDENCY_KEEPER_LEASE,
+                *map(lease_of, LED),
+                *(ARCHIVER_LEASE, AGENT_KEEPER_LEASE, MATCHER_LEASE, follower_of("registrar"), "event-listener"),
             }
             return (
                 seen
@@ -76,7 +72,7 @@ async def test_all_of_an_installation_at_work(nats_url: str, tmp_path: Path) -> 
         unattended = "1 task in queue `default`, and no worker requests tasks from it"
         assert unattended in seen["problems"]
         owners = {durable["name"]: durable["owner"] for durable in seen["durables"]}
-        assert owners["planner"] == "planner"
+        assert owners["event-listener"] == "event_listener"
 
         assert seen["shards"] == {
             "active": 0,

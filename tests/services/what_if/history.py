@@ -10,6 +10,8 @@ from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
 
+from tocsin.engine.due_queue import CircuitBreaker
+
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution, ledger, start_jitter
@@ -28,7 +30,6 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import MAX_FIRED_PER_MINUTE
 from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.due_queue import CircuitBreaker
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.queue_decisions import QueueDecisions

@@ -93,6 +93,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     commits.appends,
     commits.readers,
     commits.leaders,
+    commits.followers,
     commits.formats,
     backlog.stages,
     backlog.queues,

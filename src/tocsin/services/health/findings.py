@@ -9,6 +9,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ...domain.job_record import Registration
+from ...engine.fold import Fold
 from ...ports.server_inspection import MonitorReport
 from .status import HealthTarget, Status, registrations_of
 
@@ -69,6 +70,7 @@ class CheckContext:
     """By the log's clock, or by this machine's if the log does not answer."""
     monitors: dict[str, MonitorReport | None] = field(default_factory=dict)
     """Reports by the URL of each monitoring endpoint; None: it did not answer."""
+    _fold: Fold | None = None
     _registrations: list[Registration] | None = None
     """All jobs; None: no check has read them yet."""
 
@@ -81,6 +83,16 @@ class CheckContext:
         if self._registrations is None:
             self._registrations = await registrations_of(self.target)
         return self._registrations
+
+    async def fold(self) -> Fold:
+        """Return the states of all events, which several checks examine.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        if self._fold is None:
+            self._fold = await self.target.load_fold()
+        return self._fold
 
     def age(self, at: datetime) -> timedelta:
         """Return the time since an instant, by the log's clock."""

@@ -21,6 +21,7 @@ from ...domain.foreign_report import ForeignReport
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
 from ...domain.text import counted
+from ...engine.fold import Fold
 from ...engine.foreign_reports import not_voided
 from ...engine.presence import Present, processes
 from ...engine.stage_leases import lease_of
@@ -154,8 +155,12 @@ class HealthTarget:
     """Stage of each durable; that of MQ executors has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
+    load_fold: Callable[[], Awaitable[Fold]]
+    """Returns the states of all events."""
     led: Sequence[str] = ()
     """The stages with leases on the log of commits."""
+    followers: Mapping[str, Sequence[DurableSpec]] = field(default_factory=dict)
+    """The events of the log that stages at its edge follow, with the names of their places."""
     log_archive: LogArchive | None = None
     """The archive of the log of commits; None: decisions are messages."""
 

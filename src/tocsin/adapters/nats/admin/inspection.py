@@ -220,18 +220,6 @@ class NatsInspection(ServerInspection):
         return timers
 
     @override
-    async def subjects(self, stream: Stream, relative: str) -> list[str]:
-        verb, subjects = f"STREAM.INFO.{self._names.stream(stream)}", list[str]()
-        for _ in range(MAX_PAGES):
-            request = {"subjects_filter": self._names.to_wire(relative), "offset": len(subjects)}
-            info = await self._connection.manage(verb, json.dumps(request).encode())
-            page = info["state"].get("subjects") or {}
-            subjects += page
-            if not page or len(subjects) >= info.get("total", 0):
-                break
-        return [self._names.from_wire(subject) for subject in subjects]
-
-    @override
     async def unheard(self, users: Sequence[str]) -> list[str]:
         probes = (self._names.unscreened(user, PROBE) for user in users)
         heard = await asyncio.gather(*(is_heard(self._connection, probe, wait=_PROBE_TIMEOUT_S) for probe in probes))

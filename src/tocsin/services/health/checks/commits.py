@@ -10,13 +10,16 @@ from typing import Final
 from ....domain.commit import FORMAT
 from ....domain.text import counted
 from ....engine.presence import Present
-from ....engine.stage_leases import lease_of
-from ....subjects import COMMITS
+from ....engine.stage_leases import follower_of, lease_of
+from ....ports import DurableSpec
+from ....subjects import COMMITS, Bucket, Stream, cursor
 from ..findings import CheckContext, Finding, bad, ok, warn
 from ..status import LOST_AFTER_S, UNANSWERED_AFTER_S, named
 
 LATE_AFTER: Final = timedelta(seconds=10)
 """Age from which a message that a leader has not read is late."""
+FOLLOWS_LATE: Final = timedelta(seconds=90)
+"""Age from which an event after a follower's place is late; the place is stored each 30 seconds."""
 
 
 async def leaders(context: CheckContext) -> list[Finding]:
@@ -25,17 +28,46 @@ async def leaders(context: CheckContext) -> list[Finding]:
     if leases is None:
         return []  # another finding reports why
     held = {lease.name for lease in leases}
-    return [
-        bad(
-            "stage-absent",
-            f"no process leads the stage {lease_of(stage)}",
-            means="it makes no decisions",
-            do=f"run `tocsin run {lease_of(stage)}`; if it runs, read its log",
-            stage=stage,
-        )
-        for stage in stages
-        if lease_of(stage) not in held
-    ]
+    return [_absent(stage, "leads", "it makes no decisions") for stage in stages if lease_of(stage) not in held]
+
+
+def _absent(stage: str, does: str, means: str) -> Finding:
+    name = lease_of(stage)
+    do = f"run `tocsin run {name}`; if it runs, read its log"
+    return bad("stage-absent", f"no process {does} the stage {name}", means=means, do=do, stage=stage)
+
+
+async def followers(context: CheckContext) -> list[Finding]:
+    """Report stages that do not follow the decisions of others (`stage-absent`, `stage-late`)."""
+    leases = context.status.leases
+    if leases is None:
+        return []  # another finding reports why
+    held, findings = {lease.name for lease in leases}, list[Finding]()
+    for stage, followed in context.target.followers.items():
+        if follower_of(stage) not in held:
+            findings.append(_absent(stage, "follows the log for", "what it shows or hands over stands still"))
+            continue
+        for durable in followed:
+            if (since := await _not_followed(context, durable)) is not None and context.age(since) >= FOLLOWS_LATE:
+                text = (
+                    f"the stage {lease_of(stage)} has not handled events for {context.age(since).total_seconds():.0f} s"
+                )
+                do = "read its log; if it hangs, end it, and another process follows"
+                findings.append(
+                    warn("stage-late", text, means="what it shows or hands over is old", do=do, stage=stage)
+                )
+    return findings
+
+
+async def _not_followed(context: CheckContext, durable: DurableSpec) -> datetime | None:
+    """Return the time of the oldest event after a follower's place; None: there is none."""
+    target = context.target
+    entry = await target.projections.get(Bucket.CURSORS, cursor(Stream.LOG, durable.name))
+    if entry is None:
+        return None  # it began a moment ago
+    place = int(entry[0].split()[0])
+    newer = [await target.log.read(filter_, after=place, limit=1) for filter_ in durable.filters]
+    return min((recorded.time for read in newer for recorded in read), default=None)
 
 
 async def readers(context: CheckContext) -> list[Finding]:

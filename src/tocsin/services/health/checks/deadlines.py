@@ -1,36 +1,34 @@
 """Check for timers, instants, executions and locks whose time is over."""
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from heapq import nsmallest
+from typing import Final, TypeGuard
 
 from .... import subjects
-from ....domain import execution, lock
+from ....domain import lock
 from ....domain.duration import MAX_DURATION_S
-from ....domain.events import Acquired, Dispatched, Due, Message, Recorded, Requested, Started, unfold
+from ....domain.events import Dispatched, Due, Message, Recorded, Requested, Started, unfold
 from ....domain.execution import Execution, Phase, Status
-from ....domain.ids import occurrence_id
 from ....domain.lock import Lock
-from ....subjects import DecodeError, Stream
+from ....engine.fold import EVENTS, Fold
 from ..findings import CheckContext, Finding, Level, OverdueKind, ok
-from .streams import UNREADABLE
 
 GRACE: Final = timedelta(seconds=60)
 """Delay that is normal under load."""
 MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
-_OPEN: Final = ("execution.*.*.*", subjects.DEPENDENTS, "execution.*.*.admitted.>", subjects.LOCKED_COMPLETIONS)
-_TERMINAL_FACTS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+PLANNER: Final = "planner"
+"""The stage."""
 
 TIMERS: Final = OverdueKind(
     "timer-overdue",
-    "timers of retries are overdue",
-    means="the server has not published them, so those attempts do not start",
+    "timers are overdue",
+    means="the server has not published them, so windows of triggers, leases of workers over HTTP and notifications wait",
     do="check the servers' logs and load; a stream restored without its schedules has lost them",
     details="timers",
-    all_well="no timer of a retry is overdue",
+    all_well="no timer is overdue",
 )
 OCCURRENCES: Final = OverdueKind(
     "due-unplanned",
@@ -113,29 +111,30 @@ async def timers(context: CheckContext) -> list[Finding]:
 
 async def occurrences(context: CheckContext) -> list[Finding]:
     """Report jobs whose newest due instant has no execution (`due-unplanned`)."""
-    log, reads, unplanned = context.target.log, _Reads(context), []
-    state, _ = await context.target.archive.state()
-    archived = state.upto.get(Stream.LEDGER, 0)  # every execution of these instants was planned, and may be archived
-    for recorded in await reads.of(subjects.filter_for("ledger.due")):
-        due = recorded.message
-        if not isinstance(due, Due) or recorded.sequence <= archived or context.age(recorded.time) < GRACE:
+    fold, unplanned = await context.fold(), list[str]()
+    taken = fold.position(PLANNER, EVENTS)
+    for tail in fold.ledgers.values():
+        due = tail.due
+        if due is None or not isinstance(due.message, Due) or taken.has(due.sequence):
             continue
-        if not await log.tail(subjects.execution(due.job, occurrence_id(due.job, due.scheduled_time))):
-            unplanned.append(f"{due.job} at {due.scheduled_time.isoformat()}")
-    return [*OCCURRENCES.report(unplanned), *reads.report()]
+        if context.age(due.time) >= GRACE:
+            unplanned.append(f"{due.message.job} at {due.message.scheduled_time.isoformat()}")
+    return OCCURRENCES.report(unplanned)
 
 
 async def executions(context: CheckContext) -> list[Finding]:
     """Report open executions that do not move (`undecided`, `dependency-unknown`, `unacknowledged`, `undispatched`, `unclaimed`, `overrun`, `worker-lost`)."""
     overdue: dict[str, list[str]] = {kind.code: [] for kind in EXECUTIONS}
-    locks: dict[str, Lock] = {}  # many executions may wait for one lock
-    reads = _Reads(context)
-    async for candidate in _open_executions(context, reads):
-        for code in await _overdue_codes(context, candidate, locks, reads):
-            overdue[code].append(f"{candidate.job} {candidate.id}")
+    fold = await context.fold()
+    # An execution id begins with its time, so the smallest are the oldest.
+    opened = (scope for scope, state in fold.states.items() if _is_open(state))
+    for scope in nsmallest(MAX_EXECUTIONS, opened, key=lambda scope: scope.split(".")[2]):
+        candidate = _OpenExecution(fold.states[scope], fold.events[scope])
+        for code in _overdue_codes(context, candidate, fold):
+            overdue[code].append(candidate.name)
         if any(len(deaths) > 1 for deaths in candidate.state.deaths.values()):
-            overdue["worker-lost"].append(f"{candidate.job} {candidate.id}")
-    findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])] + reads.report()
+            overdue["worker-lost"].append(candidate.name)
+    findings = [finding for kind in EXECUTIONS for finding in kind.report(overdue[kind.code])]
     return findings or [ok("overrun", "every open execution moves")]
 
 
@@ -144,57 +143,34 @@ async def locks(context: CheckContext) -> list[Finding]:
 
     A holder may live long: it waits for a worker, for a delay, or runs one of many attempts. So its present phase counts.
     """
-    reads, overdue = _Reads(context), list[str]()
-    names = await context.target.inspection.subjects(Stream.LOG, "lock.>")
-    for scope in sorted({name.rpartition(".")[0] for name in names}):
-        acquired = next(iter(await reads.of(f"{scope}.acquired")), None)
-        if acquired is None or not isinstance(acquired.message, Acquired):
+    fold, overdue = await context.fold(), list[str]()
+    for scope, held in fold.states.items():
+        if not isinstance(held, Lock) or held.holder is None:
             continue
-        fact = acquired.message
-        if context.age(acquired.time) <= timedelta(seconds=fact.ttl) + GRACE:
+        holder_scope = f"execution.{scope.split('.')[1]}.{held.holder}.>"
+        if not _is_open(state := fold.states.get(holder_scope)):
             continue
-        facts = await reads.of(subjects.execution(fact.job, fact.execution_id))
-        holder = _OpenExecution(fact.job, fact.execution_id, facts, execution.fold(facts))
-        if holder.state.is_over or holder.state.requested is None:
-            continue
-        if _is_stuck(context, holder):
-            overdue.append(f"{fact.job} by {fact.execution_id}")
-    return [*LOCKS.report(overdue), *reads.report()]
+        holder = _OpenExecution(state, fold.events[holder_scope])
+        acquired_at = next((r.time for r in holder.facts if r.sequence > held.fence), holder.facts[0].time)
+        is_late = context.age(acquired_at) > timedelta(seconds=lock.ttl(holder.state.request)) + GRACE
+        if is_late and _is_stuck(context, holder):
+            overdue.append(f"{holder.state.request.job} by {held.holder}")
+    return LOCKS.report(overdue)
 
 
-class _Reads:
-    """Reads of one check, which goes on without what this version cannot read."""
-
-    def __init__(self, context: CheckContext) -> None:
-        self._log = context.target.log
-        self._inspection = context.target.inspection
-        self._unreadable: list[str] = []
-
-    async def of(self, scope: str) -> list[Recorded[Message]]:
-        """Return the newest messages of a scope; nothing if one of them is unreadable.
-
-        Of a filter over several jobs, return those of the others.
-        """
-        try:
-            return await self._log.load(scope)
-        except DecodeError as error:
-            if "*" not in scope.removesuffix(".*"):
-                self._unreadable.append(str(error))
-                return []
-        names = await self._inspection.subjects(subjects.stream_of(scope), scope)
-        return [recorded for name in sorted(names) for recorded in await self.of(name)]
-
-    def report(self) -> list[Finding]:
-        """Return the finding about what could not be read, if anything."""
-        return UNREADABLE.report(self._unreadable) if self._unreadable else []
+def _is_open(state: object) -> TypeGuard[Execution]:
+    return isinstance(state, Execution) and state.requested is not None and not state.is_over
 
 
 @dataclass(frozen=True, slots=True)
 class _OpenExecution:
-    job: str
-    id: str
-    facts: list[Recorded[Message]]
     state: Execution
+    facts: list[Recorded[Message]]
+
+    @property
+    def name(self) -> str:
+        """The job and the id."""
+        return f"{self.state.request.job} {self.state.request.execution_id}"
 
     def requested_at(self, default: datetime) -> datetime:
         """Return the time at which the execution was requested."""
@@ -212,20 +188,6 @@ class _OpenExecution:
         )
 
 
-async def _open_executions(context: CheckContext, reads: _Reads) -> AsyncIterator[_OpenExecution]:
-    inspection = context.target.inspection
-    names = [name for pattern in _OPEN for name in await inspection.subjects(Stream.LOG, pattern)]
-    tokens = [name.split(".", 4)[:4] for name in names]
-    ended = {execution_id for _, _, execution_id, fact in tokens if fact in _TERMINAL_FACTS}
-    # An execution id begins with its time, so sorting orders by age.
-    unfinished = sorted({(execution_id, job) for _, job, execution_id, _ in tokens if execution_id not in ended})
-    for execution_id, job in unfinished[:MAX_EXECUTIONS]:
-        facts = await reads.of(subjects.execution(subjects.name(job), execution_id))
-        state = execution.fold(facts)
-        if facts and state.requested is not None and not state.is_over:
-            yield _OpenExecution(subjects.name(job), execution_id, facts, state)
-
-
 def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
     """Return whether the holder of a lock that has passed its time does not move."""
     if holder.state.status is Status.PLANNED:
@@ -237,9 +199,7 @@ def _is_stuck(context: CheckContext, holder: _OpenExecution) -> bool:
     return any(delay >= GRACE for delay in delays) or bool(_unmoved_codes(context, holder) - {"unclaimed"})
 
 
-async def _overdue_codes(
-    context: CheckContext, candidate: _OpenExecution, locks: dict[str, Lock], reads: _Reads
-) -> list[str]:
+def _overdue_codes(context: CheckContext, candidate: _OpenExecution, fold: Fold) -> list[str]:
     state = candidate.state
     age = context.age(candidate.requested_at(context.now))
     if state.is_dependent:  # it waits for other jobs, up to its `dependency_timeout`
@@ -251,10 +211,9 @@ async def _overdue_codes(
             return ["undecided"]
         return ["unacknowledged"] if age >= GRACE else []
     if state.status is Status.PLANNED:
-        scope = subjects.lock(candidate.job, state.request.plan.shard)
-        if scope not in locks:
-            locks[scope] = lock.fold(await reads.of(scope))
-        return ["undecided"] if age >= GRACE and not locks[scope].has_waiter(candidate.id) else []
+        held = fold.states.get(subjects.lock(state.request.job, state.request.plan.shard))
+        is_queued = isinstance(held, Lock) and held.has_waiter(state.request.execution_id)
+        return ["undecided"] if age >= GRACE and not is_queued else []
     return sorted(_unmoved_codes(context, candidate))
 
 

@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from ....engine.broken_keys import Broken
 from ....ports.server_inspection import Drift, StreamState
-from ....subjects import INPUT_STREAMS, Bucket, Stream
+from ....subjects import INPUT_STREAMS, Bucket, Stream, stream_of
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
 from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 
@@ -186,8 +187,11 @@ async def foreign(context: CheckContext) -> list[Finding]:
 
 
 async def unreadable(context: CheckContext) -> list[Finding]:
-    """Report events that processes could not read (`event-unreadable`)."""
-    return UNREADABLE.report([report.place for report in context.status.foreign if report.is_unreadable])
+    """Report events that processes could not read or apply (`event-unreadable`)."""
+    places = dict.fromkeys(report.place for report in context.status.foreign if report.is_unreadable)
+    broken = (state.since[0] for state in (await context.fold()).states.values() if isinstance(state, Broken))
+    places |= {f"{event.subject} ({stream_of(event.subject)} {event.number})": None for event in broken}
+    return UNREADABLE.report([*places])
 
 
 _FOREIGN: Final = OverdueKind(
@@ -204,7 +208,7 @@ _FOREIGN: Final = OverdueKind(
 UNREADABLE: Final = OverdueKind(
     code="event-unreadable",
     text="events cannot be read by this version",
-    means="what rests on them waits and is delivered again every 15 seconds, and the archiver removes nothing newer",
+    means="decisions on their jobs and executions wait, up to a day; all others go on",
     do="upgrade all processes to the version that stored them; if no version reads them, see `tocsin repair --unreadable --dry-run`",
     details="messages",
     all_well="no process met an event that it cannot read",
