@@ -108,7 +108,7 @@ async def _stage(installation: Installation, name: str, client: FastClient, mess
     subscription = BoundSubscription(spec.name, spec.stream, spec.filters, lambda *_: DONE)
     stage = BoundStage(spec.name, (subscription,))
     loop: Any = SimpleNamespace(proposals=SimpleNamespace(ask=answer))
-    policy = EdgeDecisions(loop, Sources.of(installation.log, installation.projections, installation.clock))
+    policy = EdgeDecisions(loop, Sources(installation.log, installation.projections, installation.clock))
     broker = NatsBroker(installation.settings.nats.url, logger=None, apply_types=False)
     broker.include_router(stage_router(stage, policy, installation.names, fast_client=client))
     async with broker:

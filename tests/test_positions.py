@@ -3,18 +3,14 @@
 import json
 from typing import Final
 
-from typing_extensions import override
-
 from tests.domain.given import KEY, NOON
 from tests.domain.test_task_board import task
 from tocsin import subjects
 from tocsin.adapters.memory.agents import MAX_BYTES, InMemoryAgentChannel
 from tocsin.domain.agent import agent_key
-from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Message, PoisonMessage, Recorded, Trigger
+from tocsin.domain.events import PoisonMessage, Recorded, Trigger
 from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from tocsin.domain.task_fetch import Fetch, FetchedClaim
-from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit.requests import Requests
 from tocsin.stages.matcher.agents import HeardAgents
 from tocsin.stages.matcher.claims import Releases
@@ -27,31 +23,6 @@ from tocsin.subjects import TRIGGERS, Bucket
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
 JOBS: Final = ("here", "there")
-
-
-class TwoPartitions(InMemoryEventLog):
-    """A log with a partition for each job."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.partitions = {job: InMemoryEventLog(self.clock) for job in JOBS}
-
-    @override
-    async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
-        return await self.partitions[subjects.job_of(subject)].get(subject, sequence)
-
-
-async def test_definitions_of_two_jobs_share_a_sequence() -> None:
-    log = TwoPartitions()
-    sequences = {
-        await log.partitions[job].append(Defined(definition=JobDefinition(name=job, function=job), job=job), expect=0)
-        for job in JOBS
-    }
-    assert sequences == {1}
-    ledgers = LedgerReader(log)
-
-    for _ in range(2):  # the second time, from the cache
-        assert [(await ledgers.definition(job, 1)).function for job in JOBS] == list(JOBS)
 
 
 def test_refusal_answers_the_trigger_of_its_job_only() -> None:

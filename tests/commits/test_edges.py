@@ -341,7 +341,7 @@ class Edge:
         self.proposals: Proposals = self.work.process.loop
         clock = self.work.installation.clock
         self.log, self.projections = InMemoryEventLog(clock), InMemoryProjections(clock)
-        self.decisions = EdgeDecisions(self, Sources.of(self.log, self.projections, clock))
+        self.decisions = EdgeDecisions(self, Sources(self.log, self.projections, clock))
         self.subscription = BoundSubscription("edge", Stream.MQ, ("mq.scheduler.complete.>",), self._decide)
         self.reads: Ref[Any] | None = None
 

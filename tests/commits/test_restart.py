@@ -73,7 +73,9 @@ class Place:
         """Run an execution to its end."""
         message = Trigger(idempotency_key=f"k{number}" if keyed else None)
         before = loop.head.number
-        await self.world.streams.publish(subjects.trigger("nightly"), message, message_id=f"m{number}-{loop.head.number}")
+        await self.world.streams.publish(
+            subjects.trigger("nightly"), message, message_id=f"m{number}-{loop.head.number}"
+        )
         await until(lambda: loop.head.number > before and self.open(loop))
         for scope in self.open(loop):
             asked = loop.fold.states[scope].request

@@ -148,7 +148,7 @@ class Node:
             projections=projections,
             clock=clock,
         )
-        sources = Sources.of(log, projections, clock)
+        sources = Sources(log, projections, clock)
         channel = _channel(around, process)
         stages = bootstrap.compose(
             ports, self._names, key=KEY, agents=channel, fetches=channel, fold=partial(getattr, view, "fold")

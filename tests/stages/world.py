@@ -57,7 +57,7 @@ class World:
         self.view.fold, self.view.is_folding, self.view.proposals = self.parts.fold, True, self.parts.loop
         self.view.begin(self.parts.chain, 0)
         self.log = WorldLog(self.inputs, self.view)
-        self.sources = Sources.of(self.log, self.projections, self.clock)
+        self.sources = Sources(self.log, self.projections, self.clock)
         self.decisions = EdgeDecisions(self.view, self.sources)
         self._processes: dict[tuple[str, ...], Process] = {}
         self._places: dict[str, int] = defaultdict(int)

@@ -139,7 +139,7 @@ async def run_stages_in_memory(
     When cancelled, finish the messages in progress, and release the leader leases. `channels` replaces the notification channels of
     the settings.
     """
-    sources = Sources.of(installation.log, installation.projections, installation.clock)
+    sources = Sources(installation.log, installation.projections, installation.clock)
     stages = compose(
         installation,
         names,

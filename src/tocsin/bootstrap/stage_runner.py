@@ -248,7 +248,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
                 followers = {"recorder": partial(_recorded, history)}
                 commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
-        sources = Sources.of(installation.log, installation.projections, installation.clock)
+        sources = Sources(installation.log, installation.projections, installation.clock)
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
         streams = NatsEventStreams(installation.connection, installation.names)

@@ -4,12 +4,11 @@ A worker may store any message under any subject of reports. It has only the pro
 makes a proof for each claim (`ids.claim_proof`), so that a former holder of an attempt says nothing in the name of the present one.
 """
 
-from collections.abc import Collection
 from hmac import compare_digest
 
 from .. import subjects
 from ..domain import ids
-from ..domain.events import ExecutionFact, Message, Recorded, Report
+from ..domain.events import Message, Recorded, Report
 from ..subjects import ReportSubject
 
 
@@ -25,26 +24,6 @@ def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
     proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
     is_authentic = compare_digest(report.proof.encode(), proof.encode())
     return report if is_authentic and recorded.subject == subjects.subject_of(report) else None
-
-
-def reports_on(
-    execution: ExecutionFact,
-    step: str,
-    attempt: int,
-    key: bytes,
-    *,
-    claims: Collection[int | None],
-    outcome: str = subjects.ANY,
-) -> tuple[str, ...]:
-    """Return filters over the reports on claims of an attempt.
-
-    The claim None stands for reports of stages on the current claim.
-    """
-    proofs = {claim: ids.claim_proof(key, execution.execution_id, step, attempt, claim) for claim in claims}
-    return tuple(
-        subjects.reports_on(execution.job, execution.execution_id, step, attempt, claim, proof=proof, outcome=outcome)
-        for claim, proof in proofs.items()
-    )
 
 
 def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:

@@ -33,7 +33,7 @@ from ..domain.events import (
 from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
-from ..ports import EventLog, StaleRead
+from ..ports import EventLog
 from ..subjects import ANY, DecodeError
 from .daily_quotas import within_quota
 from .fan_out import begin_divided
@@ -182,17 +182,10 @@ async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested
     """Return the first event of a failed execution of an unregistered job.
 
     None: the job was registered, or the execution is not in the log any more.
-
-    Raises:
-        StaleRead: a lagging replica was read.
     """
     if letter.definition:
         return None
-    scope = subjects.execution(letter.job, letter.execution_id)
-    events = await log.load(scope)
-    if not events and await log.tail(scope):
-        raise StaleRead.of(scope)
-    return _request_of(events)
+    return _request_of(await log.load(subjects.execution(letter.job, letter.execution_id)))
 
 
 def _request_of(events: Sequence[Recorded[Message]]) -> Requested | None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 import msgspec
 
 from ..domain.events import Message, Recorded, Timer
-from .ledger_reader import LedgerReader
 
 if TYPE_CHECKING:
     from ..ports import Clock, EventLog, Projections
@@ -45,17 +44,11 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The sources from which states are read."""
+    """The sources from which an edge reads data that the fold lacks."""
 
     log: "EventLog"
     projections: "Projections"
     clock: "Clock"
-    ledgers: "LedgerReader"
-
-    @classmethod
-    def of(cls, log: "EventLog", projections: "Projections", clock: "Clock") -> "Sources":
-        """Return the sources of a process."""
-        return cls(log, projections, clock, LedgerReader(log))
 
 
 @dataclass(frozen=True, eq=False, slots=True)

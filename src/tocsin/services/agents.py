@@ -17,7 +17,7 @@ from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
 from . import executor_leader, policies, shard_owners
 from .operations.errors import NotFound
-from .scope_decisions import Take, decide, load, unlimited
+from .scope_decisions import Take, decide, unlimited
 
 
 class AgentRegistry:
@@ -106,14 +106,13 @@ class AgentRegistry:
     async def mode_over_http(self, identity: str, worker: str) -> Mode:
         """Return what operators let a worker over HTTP do.
 
-        `worker` is its own name. What a lagging replica answers only delays a directive.
+        `worker` is its own name.
 
         Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
+            LogUnavailable: the log did not answer.
         """
         scope = subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)
-        mode = agent.mode_of(_newest_switch(await self._log.load(scope)))
-        return mode if mode == "enabled" else agent.mode_of(_newest_switch(await load(self._log, scope)))
+        return agent.mode_of(_newest_switch(await self._log.load(scope)))
 
     async def drain(
         self, name: str, *, by: Actor | None = None, reason: str | None = None, take: Take = unlimited
@@ -156,7 +155,7 @@ class AgentRegistry:
         """Return whether agents of a name are disabled, also if none runs."""
         if not agent.is_agent_name(name):
             return False
-        return agent.mode_of(_newest_switch(await load(self._log, subjects.agent(name, OF_THE_NAME)))) != "enabled"
+        return agent.mode_of(_newest_switch(await self._log.load(subjects.agent(name, OF_THE_NAME)))) != "enabled"
 
     async def _registered(self, name: str) -> list[AgentRecord]:
         """Return the registered agents of a name or id.
@@ -188,7 +187,7 @@ class AgentRegistry:
             filters.append(subjects.agent_events(agent_id=name))
         of_agent: dict[tuple[str, str], list[Recorded[Message]]] = {}
         for each in filters:
-            for recorded in await load(self._log, each):
+            for recorded in await self._log.load(each):
                 fact = recorded.message
                 if isinstance(fact, AgentFact) and fact.agent_id != OF_THE_NAME:
                     of_agent.setdefault((fact.name, fact.agent_id), []).append(recorded)

@@ -13,7 +13,7 @@ from ..domain import policy
 from ..domain.events import Actor, Message, PolicyDefined, Recorded, newest_of
 from ..domain.policy import NO_POLICY, Policy
 from ..ports import Clock, EventLog
-from .scope_decisions import decide, load
+from .scope_decisions import decide
 
 RECENT_S: Final = 1.0
 """The age up to which `recent` returns a policy that was read before."""
@@ -87,7 +87,7 @@ async def newest(log: EventLog) -> PolicyVersion:
     Raises:
         LogUnavailable: the log did not answer, or every replica that answers lags.
     """
-    return _newest(await load(log, subjects.policy()))
+    return _newest(await log.load(subjects.policy()))
 
 
 def _newest(stored: Sequence[Recorded[Message]]) -> PolicyVersion:

@@ -4,7 +4,6 @@ Each is a guarded event, decided by every event that was stored before the reque
 shard map, is the next version of it.
 """
 
-import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
@@ -17,8 +16,6 @@ TRIES: Final = 5
 
 Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
 """Takes the room for events that are about to be stored, or refuses them."""
-ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
-"""Pauses before each read of a message that is stored, because a lagging replica may answer."""
 
 
 async def unlimited(_: Sequence[Message]) -> None:
@@ -42,13 +39,13 @@ Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F
 async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take = unlimited) -> Sequence[F]:
     """Decide by the events of a scope; store and return the event, if any.
 
-    A decision that changes nothing does not rest on the answer of a lagging replica either. `take` takes the room for the event.
+    `take` takes the room for the event.
 
     Raises:
-        LogUnavailable: the log did not answer, every replica that answers lags, or other writers were faster each time.
+        LogUnavailable: the log did not answer, or other writers were faster each time.
     """
     for _ in range(TRIES):
-        stored = await load(log, scope)
+        stored = await log.load(scope)
         facts = await decision(stored)
         if facts:
             await take(facts)
@@ -77,9 +74,9 @@ class DeclaredDocument(ABC, Generic[V, W]):
         """Return the newest version.
 
         Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
+            LogUnavailable: the log did not answer.
         """
-        return self._read(await load(self._log, self._scope))
+        return self._read(await self._log.load(self._scope))
 
     async def apply(
         self,
@@ -129,18 +126,3 @@ def has_version(what: str, expected: int) -> Callable[[Versioned], None]:
             )
 
     return check
-
-
-async def load(log: EventLog, scope: str) -> Sequence[Recorded[Message]]:
-    """Return the events of a scope that were stored before this call, or later.
-
-    Raises:
-        LogUnavailable: the log did not answer, or every replica that answers lags.
-    """
-    tail = await log.tail(scope)
-    for pause in ANSWER_PAUSES:
-        await asyncio.sleep(pause)
-        stored = await log.load(scope)
-        if (stored[-1].sequence if stored else 0) >= tail:
-            return stored
-    raise LogUnavailable(f"{scope} has an event {tail} that cannot be read yet")

@@ -22,7 +22,7 @@ from ..domain.silence import (
 from ..domain.text import counted
 from ..ports import Clock, EventLog
 from .operations.errors import NotFound, OperationError
-from .scope_decisions import Take, decide, load, unlimited
+from .scope_decisions import Take, decide, unlimited
 
 _DAY_S = 86_400
 
@@ -45,7 +45,7 @@ class Silences:
         Raises:
             LogUnavailable: the log did not answer.
         """
-        return self._current(await load(self._log, subjects.silences()))[1]
+        return self._current(await self._log.load(subjects.silences()))[1]
 
     async def start(
         self,

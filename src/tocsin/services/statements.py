@@ -357,7 +357,7 @@ class StatementRunner:
         return runs, False
 
     async def _visible(self, name: str) -> Job:
-        job = await self.registry.job(name, fresh=True)
+        job = await self.registry.job(name)
         if not self.rights.sees(job):
             raise JobNotFound(name)
         return job

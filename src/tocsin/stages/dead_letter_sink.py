@@ -9,7 +9,6 @@ from ..domain.events import DeadLettered, Failed, Message, Recorded
 from ..engine.kinds import FACTS, dead_letter_state
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, States, Step, done
-from ..ports import StaleRead
 from ..subjects import Stream
 
 
@@ -21,13 +20,10 @@ class DeadLetterSink:
         failed = recorded.message
         if not isinstance(failed, Failed) or not failed.dead_letter:
             return DONE
-        scope = subjects.scope_of(failed)
-        events = states(FACTS(scope))
-        if not events or events[-1].sequence < recorded.sequence:
-            raise StaleRead.of(scope)
+        events = states(FACTS(subjects.scope_of(failed)))
         letter = dead_letter.of_failed(failed, events)
         ref = dead_letter_state(letter.job, letter.id)
-        return done(Events(ref, (letter,))) if states(ref) == dead_letter.initial else done()
+        return done(Events(ref, (letter,))) if states(ref) == dead_letter.initial else DONE
 
 
 DEAD_LETTER_SINK: Final = Stage(

@@ -24,7 +24,7 @@ from ..change_room import ChangeRoom
 from ..daily_room import require_room
 from ..namespaces import Namespaces, RecentNamespaces
 from ..policies import Policies
-from ..scope_decisions import ANSWER_PAUSES, Take, unlimited
+from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of
@@ -50,6 +50,10 @@ class RequestName:
     name: str
     is_retried: bool = False
     since: datetime | None = None
+
+
+ANSWER_PAUSES: Final = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+"""Pauses before each read of an input that is stored, because a lagging replica may answer."""
 
 
 async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Message]:
@@ -96,40 +100,17 @@ class Registry:
         """Return a job as of the last list; None: it was not registered."""
         return self._listing.by_name.get(name)
 
-    async def job(self, name: str, *, fresh: bool = False) -> Job:
-        """Return one job from its ledger; `fresh`: with every fact stored before this call.
-
-        A lagging replica does not decide that a job is absent: the leader confirms it.
+    async def job(self, name: str) -> Job:
+        """Return one job from its ledger.
 
         Raises:
             JobNotFound: no job has this name.
-            LogUnavailable: every replica that answers lags.
         """
-        state, _ = await self._load(name, fresh=fresh)
+        state, _ = await self._ledgers.load(name)
         job = Job.of(state)
         if job is None:
             raise JobNotFound(name)
         return job
-
-    async def _load(self, job: str, *, fresh: bool) -> tuple[Ledger, int]:
-        """Return a job's ledger and last sequence.
-
-        If `fresh`, or if no job is registered, they include every fact stored before this call.
-
-        Raises:
-            LogUnavailable: every replica that answers lags.
-        """
-        tail = await self._log.tail(subjects.ledger(job)) if fresh else None
-        for pause in ANSWER_PAUSES:
-            await asyncio.sleep(pause)
-            state, last = await self._ledgers.load(job)
-            if tail is None:
-                if Job.of(state) is not None:
-                    return state, last
-                tail = await self._log.tail(subjects.ledger(job))  # a lagging replica may lack the job
-            if last >= tail:
-                return state, last
-        raise LogUnavailable(f"the ledger of {job!r} has a fact {tail} that cannot be read yet")
 
     # --- changing ----------------------------------------------------------------------------------------------------
 
@@ -178,17 +159,8 @@ class Registry:
         return declared.namespaces
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
-        """Return the ledgers of jobs, with every fact stored before this call.
-
-        A change to the definition that a lagging replica has is no change, and would be dropped.
-
-        Raises:
-            LogUnavailable: every replica that answers lags.
-        """
-        states, behind = await self._ledgers.load_each(jobs)
-        again = await each(behind, partial(self._load, fresh=True))
-        states |= {job: state for job, (state, _) in zip(behind, again, strict=True)}
-        return [states[job] for job in jobs]
+        """Return the ledgers of jobs."""
+        return [state for state, _ in await self._ledgers.load_each(jobs)]
 
     async def carry_out(
         self, plan: Plan, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
@@ -223,7 +195,7 @@ class Registry:
         verb: Verb = "unchanged"
         declared = await self._check([definition])
         if has_quota(definition.name, declared):
-            state, _ = await self._load(definition.name, fresh=True)
+            state, _ = await self._ledgers.load(definition.name)
             await check_quotas(declared, [change_to(definition, state)], self.jobs, self._clock.now())
         await check_dependents({definition.name: definition}, self.jobs, may_see)
         await check_dependencies({definition.name: definition}, self._states, may_see)
@@ -371,25 +343,13 @@ class Registry:
     ) -> bool:
         """Append the facts of a decision in their room; return whether there were any.
 
-        A refusal, or a decision that changes nothing, does not rest on the answer of a lagging replica.
-
         Raises:
-            LogUnavailable: every replica that answers lags.
             SequenceConflict: another writer changed the ledger on each try.
         """
-        for attempt in range(TRIES):
-            # The guard of an append notices a stale read. Without an append, only a fresh read decides.
-            state, sequence = await (self._load(job, fresh=True) if attempt else self._ledgers.load(job))
-            try:
-                check(Job.of(state))
-                facts = decide(state)
-            except Exception:
-                if attempt:
-                    raise
-                continue
-            if not facts and not attempt:
-                continue
-            if facts:
+        for _ in range(TRIES):
+            state, sequence = await self._ledgers.load(job)
+            check(Job.of(state))
+            if facts := decide(state):
                 await take(facts)
                 take = unlimited
             try:

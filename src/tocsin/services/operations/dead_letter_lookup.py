@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from ... import subjects
 from ...archive.stream_reader import archived, wherever
@@ -11,13 +11,10 @@ from ...domain import dead_letter, execution
 from ...domain.dead_letter import DeadLetter
 from ...domain.events import Message, PoisonMessage, Recorded
 from ...domain.execution import Status
-from ...ports import DeadLetterRow, EventLog, StaleRead, StoredLog
+from ...ports import DeadLetterRow, EventLog, StoredLog
 from ...ports.queries import DeadLetterQuery, Page
 from .errors import Ambiguous, NotAnId, NotFound, SharedId
 from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
-
-MAX_READS: Final = 5
-"""Reads of a dead letter while lagging replicas answer."""
 
 ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
 ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
@@ -111,15 +108,9 @@ async def read_letter(
 
     Raises:
         SharedId: dead letters of several jobs have the id, and the job is not known.
-        StaleRead: lagging replicas answered.
     """
     scope = subjects.dead_letter(job or subjects.ANY, id)
-    for _ in range(MAX_READS):
-        facts = await log.load(scope)
-        if (facts[-1].sequence if facts else 0) == await log.tail(scope):
-            break  # otherwise a lagging replica answered
-    else:
-        raise StaleRead(f"stale read of dead letter {id} from a lagging replica")
+    facts = await log.load(scope)
     if is_archived := not facts and stored is not None:
         facts = await archived(stored, scope)
     jobs = sorted({subjects.job_of(fact.subject) for fact in facts})

@@ -15,11 +15,11 @@ from typing import Final
 from ... import subjects
 from ...domain import dead_letter, execution, execution_plan
 from ...domain.definition import DefinitionError, check_input, check_replay_input
-from ...domain.events import Actor, DeadLettered, Input, Message, Plan, Recorded, Trigger
-from ...domain.ledger import JobNotFound, Ledger
+from ...domain.events import Actor, DeadLettered, Defined, Input, Message, Plan, Recorded, Trigger
+from ...domain.ledger import JobNotFound
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
-from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StaleRead, StoredLog
+from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StoredLog
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
 
@@ -178,7 +178,7 @@ async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_on
     Returns:
         The sequence of the job's ledger that this and the planner decide on; None if the replay needs no ledger.
     """
-    ledgers, job = LedgerReader(log), letter.job
+    job = letter.job
     cause = _failed_input(letter)
     if failed_only:
         _check_failed_only(letter, cause, over)
@@ -195,7 +195,7 @@ async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_on
         if failed_only:
             await _check_remains(log, letter, original.plan)
         return None
-    state, sequence = await _newest(log, ledgers, job)
+    state, sequence = await LedgerReader(log).load(job)
     if state.definition is None:
         raise OperationError(
             f"cannot replay dead letter {letter.id}: {JobNotFound(job)}. Apply the job's definition first.",
@@ -203,7 +203,8 @@ async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_on
         )
     before = cause.definition if isinstance(cause, DeadLettered) else 0
     replayed = dead_letter.request_replay(letter.state, input=over, failed_only=failed_only)[0]
-    old = await ledgers.definition(job, before) if before else None
+    defined = await log.get(subjects.ledger(job), before) if before else None
+    old = defined.message.definition if defined is not None and isinstance(defined.message, Defined) else None
     input_ = execution_plan.replay_input(cause, replayed, old)
     written = (over or {}) if isinstance(cause, DeadLettered) else None  # the rest was checked when it was requested
     check_input(state.definition, input_.input or {}, input_.args, written=written)
@@ -232,10 +233,7 @@ def _check_failed_only(letter: Letter, cause: Message, over: Input | None) -> No
 
 async def _check_remains(log: EventLog, letter: Letter, plan: Plan) -> None:
     """Refuse a replay whose results are gone, or that has nothing to run."""
-    scope = subjects.execution(letter.job, letter.id)
-    facts = await log.load(scope)
-    if not facts and await log.tail(scope):
-        raise StaleRead.of(scope)
+    facts = await log.load(subjects.execution(letter.job, letter.id))
     if not facts:
         raise OperationError(
             f"cannot replay only the failed steps of dead letter {letter.id}: the results of its execution were archived. "
@@ -248,16 +246,6 @@ async def _check_remains(log: EventLog, letter: Letter, plan: Plan) -> None:
             "current definition. Leave `failed_only` out to run all steps.",
             code="nothing-to-replay",
         )
-
-
-async def _newest(log: EventLog, ledgers: LedgerReader, job: str) -> tuple[Ledger, int]:
-    """Return a job's ledger with every fact stored before this call."""
-    upto = await log.tail(subjects.ledger(job))
-    for _ in range(MAX_TRIES):
-        state, sequence = await ledgers.load(job)
-        if sequence >= upto:
-            return state, sequence
-    raise StaleRead(f"stale read of the ledger of {job!r} from a lagging replica")
 
 
 def _failed_input(letter: Letter) -> Message:

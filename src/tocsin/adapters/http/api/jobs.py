@@ -337,7 +337,7 @@ async def register_job(
 @router.get("/{name}", operation_id="getJob", responses=documented(404))
 async def get_job(here: Here, caller: Reader, calculate: Calculate, name: JobName, response: Response) -> JobDetails:
     """Show a job: its definition, its next occurrences and the counters of its runs."""
-    job = visible(caller, await here.registry.job(name, fresh=True))
+    job = visible(caller, await here.registry.job(name))
     response.headers["ETag"] = etag(job)
     now = here.clock.now()
     details = await calculate(lambda _: JobDetails.of(job, now))
@@ -482,7 +482,7 @@ async def define(
 
 async def job_details(here: Components, calculate: Calculator, name: str, response: Response) -> JobDetails:
     """Return a job after a change, with its version in the header."""
-    job = await here.registry.job(name, fresh=True)
+    job = await here.registry.job(name)
     response.headers["ETag"] = etag(job)
     now = here.clock.now()
     return await calculate(lambda _: JobDetails.of(job, now))

@@ -230,7 +230,7 @@ async def _existing(here: Components, name: str) -> Job:
         _NAME.validate_python(name)
     except ValidationError:
         raise JobNotFound(name) from None
-    job = await here.registry.job(name, fresh=True)
+    job = await here.registry.job(name)
     if not _is_cron(job):
         raise JobNotFound(name)
     return job
@@ -260,7 +260,7 @@ def _is_cron(job: Job, effort: Effort | None = None) -> bool:
 
 
 async def _answer(here: Components, calculate: Calculator, name: str, response: Response) -> CronAnswer:
-    job = await here.registry.job(name, fresh=True)
+    job = await here.registry.job(name)
     response.headers["ETag"] = etag(job)
     event, now = await _last_triggered(here, job), here.clock.now()
     cron = await calculate(lambda _: _cron_of(job, event, now))
