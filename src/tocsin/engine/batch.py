@@ -25,6 +25,8 @@ class Batch:
         self.effects: list[tuple[str, Effect]] = []
         self.size = 0
         self.inputs = 0
+        self.is_cut = False
+        """Whether its last decision goes on in the next commit."""
 
     @property
     def has_sends(self) -> bool:

@@ -16,7 +16,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from .. import telemetry
-from ..domain import json_codec
 from ..domain.commit import FORMAT, Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
@@ -36,7 +35,7 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
-from .report_lists import UnreadableInput
+from .report_lists import size_of
 from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
@@ -160,9 +159,7 @@ class CommitLoop:
 
         The stream has no sequences between this input and the input before.
         """
-        message = recorded.message
-        body = message.body if isinstance(message, UnreadableInput) else json_codec.written(message)
-        self.intake.note(stream, recorded.sequence, len(body))
+        self.intake.note(stream, recorded.sequence, size_of(recorded.message))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
 
@@ -425,7 +422,7 @@ class CommitLoop:
 
     def _undo_open(self) -> None:
         """Have everything decided again that is decided and not stored."""
-        if self._decider.batch.calls:
+        if self._decider.batch.calls or self._decider.batch.is_cut:
             batch, self._decider.batch = self._decider.batch, Batch()
             self._undo(batch)
 
@@ -493,4 +490,9 @@ class CommitLoop:
         return bool(changes)
 
     def _is_full(self, batch: Batch) -> bool:
-        return batch.inputs >= self._max_inputs or len(batch.events) >= MAX_EVENTS or batch.size >= MAX_EVENT_BYTES
+        return (
+            batch.is_cut
+            or batch.inputs >= self._max_inputs
+            or len(batch.events) >= MAX_EVENTS
+            or batch.size >= MAX_EVENT_BYTES
+        )

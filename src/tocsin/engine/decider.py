@@ -40,6 +40,11 @@ from .watcher import Watcher
 MAX_ALL_EVENTS: Final = 4_000
 MAX_ALL_BYTES: Final = 700_000
 """Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
+PART_EVENTS: Final = 512
+PART_BYTES: Final = 262_144
+"""Events of one decision, and their bytes, after which its next step is in the next commit."""
+MAX_PARTS: Final = 100
+"""Commits over which one decision goes on."""
 NO_JOB: Final = "-"
 """The job of a dead letter if its input has no job name, or an invalid job name.
 
@@ -69,6 +74,8 @@ class Decider:
         self.batch = Batch()
         self.first = 1
         """The number of the batch's first event."""
+        self._parts = ("", 0)
+        """The place of the decision that goes on over several commits, and in how many."""
         self.may_propose = False
         """Whether parts of the process may propose more on the decisions."""
 
@@ -101,7 +108,9 @@ class Decider:
         mark, length = self.batch.mark(), len(self._fold.journal)
         self.batch.calls.append(cause)
         try:
-            self.decide_on(cause, now)
+            is_over = self.decide_on(cause, now)
+            if not is_over:
+                self._go_on(cause)
         except Exception as error:  # noqa: BLE001 - a defect of a decision stops no other
             self.take_back(mark, length)
             if mark.events and isinstance(error, DecisionTooLarge):
@@ -119,7 +128,20 @@ class Decider:
                 )
                 self._pending.suspect = cause
             return False
-        return True
+        return is_over
+
+    def _go_on(self, cause: Cause) -> None:
+        """Have a decision go on in the next commit, on the states that it has changed so far.
+
+        Raises:
+            DecisionTooLarge: it was in too many commits.
+        """
+        before, parts = self._parts
+        self._parts = cause.cause, parts + 1 if cause.cause == before else 1
+        if self._parts[1] > MAX_PARTS:
+            raise DecisionTooLarge.of(len(self.batch.events), self.batch.size)
+        self.batch.calls.pop()
+        self._pending.first, self.batch.is_cut = cause, True
 
     def decide_alone(self, cause: MessageCause | DeadlineCause, now: datetime) -> None:
         """Make a decision again that failed.
@@ -132,7 +154,8 @@ class Decider:
         mark, length = self.batch.mark(), len(self._fold.journal)
         self.batch.calls.append(cause)
         try:
-            self.decide_on(cause, now)
+            if not self.decide_on(cause, now):
+                self._go_on(cause)
         except Exception as error:  # noqa: BLE001 - as in `attempt`
             self.take_back(mark, length)
             self.batch.calls.append(cause)
@@ -174,13 +197,13 @@ class Decider:
 
     # --- one cause -----------------------------------------------------------------------------------------------------
 
-    def decide_on(self, cause: Cause, now: datetime) -> None:
-        """Decide on one cause to its end.
+    def decide_on(self, cause: Cause, now: datetime) -> bool:
+        """Decide on one cause; return whether to its end, or else as far as one commit takes.
 
         Raises:
             DecisionTooLarge: the commit would be too large. Other errors come from the stage.
         """
-        events, size = len(self.batch.events), self.batch.size
+        events, size, is_over = len(self.batch.events), self.batch.size, True
         if isinstance(cause, Proposal):
             self._decide_proposal(cause, now)
         elif isinstance(cause, Note):
@@ -188,17 +211,18 @@ class Decider:
         elif isinstance(cause, Asked):
             self._decide_asked(cause, now)
         elif isinstance(cause, DeadlineCause):
-            self._call(cause, View(self._fold, now), now)
+            is_over = self._call(cause, View(self._fold, now), now).then is not Then.AGAIN
             if len(self.batch.events) == events:
                 self._agenda.look_again(cause, now + LOOK_AGAIN)
         elif isinstance(unreadable := cause.recorded.message, UnreadableInput):
             self._refuse(cause, unreadable, now)
         else:
-            self._decide_message(cause, now)
+            is_over = self._decide_message(cause, now)
         if len(self.batch.events) > MAX_ALL_EVENTS or self.batch.size > MAX_ALL_BYTES:
             raise DecisionTooLarge.of(len(self.batch.events) - events, self.batch.size - size)
-        if isinstance(cause, MessageCause):
+        if is_over and isinstance(cause, MessageCause):
             self._close(cause)
+        return is_over
 
     def _decide_proposal(self, proposal: Proposal, now: datetime) -> None:
         proposal.numbers = None
@@ -231,14 +255,16 @@ class Decider:
             step = refuse(f"unreadable: {unreadable.error}", code=unreadable.error.code)
             self._append(cause, _dead_letter(cause, step), now)
 
-    def _decide_message(self, cause: MessageCause, now: datetime) -> None:
+    def _decide_message(self, cause: MessageCause, now: datetime) -> bool:
         message = cause.recorded.message
         if isinstance(message, Report) and self._fold.is_lost(message.claim):
-            return  # the log forgot that it gave the task: it is given again
+            return True  # the log forgot that it gave the task: it is given again
         waited = cause.waits
         is_late = waited is not None and waited.until <= now
         view = View(self._fold, now, now + LONG_AGO if is_late else cause.recorded.time)
         step = self._call(cause, view, now)
+        if step.then is Then.AGAIN:
+            return False
         patience = max(PATIENCE, timedelta(seconds=step.delay))
         waits = wait_for(cause, view.read, now, patience) if step.then is Then.WAIT and not is_late else None
         if waits is not None and waited is None and not self._fold.waiting.has_room(waits):
@@ -246,10 +272,11 @@ class Decider:
         if waits is not None:
             if waits != waited:  # it may wait on for the same
                 self.append_of_log(waits, now, cause)
-            return
+            return True
         if step.then in {Then.REFUSE, Then.WAIT}:
             self._append(cause, _dead_letter(cause, step), now)
         self._end_wait(cause, now)
+        return True
 
     def _waits_for_key(self, cause: MessageCause | DeadlineCause, error: BrokenKey, now: datetime) -> bool:
         """Have a message wait until a key is whole.
@@ -271,7 +298,8 @@ class Decider:
             self.append_of_log(Waited(*cause.waits.name), now, cause)
 
     def _call(self, cause: MessageCause | DeadlineCause, view: View, now: datetime) -> Step:
-        """Call `decide` until it has no more steps, and return the last."""
+        """Call `decide` until it has no more steps, or the rest belongs into the next commit; return the last step."""
+        first, before = len(self.batch.events), self.batch.size
         for _ in range(MAX_STEPS):
             events, size = len(self.batch.events), self.batch.size
             if isinstance(cause, MessageCause):
@@ -282,7 +310,8 @@ class Decider:
             events, size = len(self.batch.events) - events, self.batch.size - size
             if events > MAX_CALL_EVENTS or size > MAX_CALL_BYTES:
                 raise DecisionTooLarge.of(events, size)
-            if step.then is not Then.AGAIN:
+            is_part = len(self.batch.events) - first >= PART_EVENTS or self.batch.size - before >= PART_BYTES
+            if is_part or step.then is not Then.AGAIN:
                 return step
         raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
 

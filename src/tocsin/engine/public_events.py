@@ -7,6 +7,7 @@ again announces nothing twice.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, cast
 
 import msgspec
@@ -194,6 +195,10 @@ def announce(
     return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
 
 
+SKIPPED_AT_ONCE: Final = 250
+"""Instants that are skipped or announced in one step."""
+
+
 def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> Step:
     """Store that instants of one job are skipped, and announce them, each once."""
     refs = [execution_state(skip.job, skip.execution_id) for skip in skips]
@@ -203,7 +208,7 @@ def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> St
         for ref, skip, state in zip(refs, skips, skipped, strict=True)
         if state.status is Status.UNKNOWN
     ]:
-        return again(*new)
+        return again(*new[:SKIPPED_AT_ONCE])
     decided = [state.decided for state in skipped if state.decided is not None]
     required = {
         _identity(recorded.message): event
@@ -218,7 +223,8 @@ def skip_instants(skips: Sequence[Skipped], states: States, now: datetime) -> St
         for recorded in states(RANGE((ref.key, after))):
             if isinstance(recorded.message, CronSkipped):
                 required.pop(_identity(recorded.message.data), None)
-    return done(Events(ref, tuple(event.make(0) for event in required.values())))
+    events = Events(ref, tuple(event.make(0) for event in islice(required.values(), SKIPPED_AT_ONCE)))
+    return done(events) if len(required) <= SKIPPED_AT_ONCE else again(events)
 
 
 def runs_before(newest: Message | None, definition: int, states: States) -> int:

@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from .. import subjects, telemetry
+from ..domain import json_codec
 from ..domain.events import Message, Recorded, Report
 from ..ports import Publish, Publisher, StoredMessage, Written
 from ..subjects import DecodeError
@@ -133,6 +134,11 @@ class UnreadableInput(Message):
     def encode(self) -> bytes:
         """Return the body as it is."""
         return self.body
+
+
+def size_of(message: Message) -> int:
+    """Return the size of an input, which is not checked again."""
+    return len(message.body if isinstance(message, UnreadableInput) else json_codec.written(message))
 
 
 class Listed(Message):

@@ -31,7 +31,7 @@ from ..domain.events import (
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..engine.daily_quotas import within_quota
-from ..engine.fan_out import begin_divided
+from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
@@ -100,7 +100,11 @@ class Planner:
         step = self._decide_trigger(trigger, job, publisher, states, now)
         if step.changes or step.then is not Then.DONE:
             return step
-        state = states(execution_state(job, execution_plan.execution_id_of(trigger, job, publisher)))
+        ref = execution_state(job, execution_plan.execution_id_of(trigger, job, publisher))
+        state = states(ref)
+        if state.is_fanned_out:  # perhaps in an earlier commit, by a definition that is not in force any more
+            make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
+            return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
         ignored = execution_plan.duplicate_of(state.requested, message, job)
         return step if ignored is None else done(self._record(ignored))
 

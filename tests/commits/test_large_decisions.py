@@ -1,0 +1,95 @@
+"""A decision that is too large for one commit goes on in the next."""
+
+from datetime import datetime
+from typing import Any
+
+from tests.commits.processes import Installation, Process, Runner
+from tests.commits.test_decide_again import differences
+from tests.domain.given import NOON
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import (
+    Admitted,
+    CronTriggered,
+    Defined,
+    Due,
+    PoisonMessage,
+    Recorded,
+    Shard,
+    ShardsDefined,
+    unfold,
+)
+from tocsin.domain.ids import occurrence_id
+from tocsin.engine.decider import MAX_PARTS, PART_EVENTS
+from tocsin.engine.kinds import execution_state
+from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.step import Events, States, Step, again
+from tocsin.subjects import Stream
+
+SHARDS = 1_000
+JOB: dict[str, Any] = {"name": "wide", "function": "f", "partition": "all_shards", "schedule": "0 * * * *"}
+
+
+async def fan_out(installation: Installation) -> None:
+    """Store an instant of a job with an execution on each of many shards."""
+    await installation.store(ShardsDefined(shards=tuple(Shard(shard_id=f"s{n:04}") for n in range(SHARDS))))
+    await installation.store(Defined(job="wide", definition=JobDefinition.model_validate(JOB)))
+    await installation.store(Due(job="wide", scheduled_time=NOON, definition=2, shards=1))
+
+
+async def decided(installation: Installation, kind: type[Any]) -> list[Any]:
+    return [recorded.message for recorded in unfold(await installation.events()) if isinstance(recorded.message, kind)]
+
+
+async def assert_complete(installation: Installation) -> None:
+    admitted = await decided(installation, Admitted)
+    counts = [event.data.run_count for event in await decided(installation, CronTriggered)]
+    assert len({each.execution_id for each in admitted}) == len(admitted) == SHARDS
+    assert counts == list(range(1, SHARDS + 1))
+    assert await decided(installation, PoisonMessage) == []
+
+
+async def test_wide_fan_out_takes_several_commits() -> None:
+    installation = Installation()
+    await fan_out(installation)
+    await installation.process(["planner"]).run()
+    await assert_complete(installation)
+    commits = await installation.commits()
+    assert len(commits) > 6
+    assert not differences(installation, commits)
+
+
+async def test_fresh_processes_go_on_with_a_decision() -> None:
+    installation = Installation()
+    await fan_out(installation)
+    await Runner(installation, [["planner"]], restarts=True).run()
+    await assert_complete(installation)
+
+
+async def test_refused_part_is_decided_again() -> None:
+    installation = Installation()
+    await fan_out(installation)
+    process = installation.process(["planner"])
+    await process.read_on()
+    await process.loop.run_once()
+    other = Defined(job="other", definition=JobDefinition(name="other", function="f"))
+    await installation.store(other)  # the next part is refused
+    await process.run()
+    await assert_complete(installation)
+
+
+async def test_decision_without_an_end_is_poison() -> None:
+    installation = Installation()
+
+    def decide(_: Recorded[Any], states: States, __: datetime) -> Step:
+        ref = execution_state("wide", occurrence_id("wide", NOON))
+        skipped = Due(job="wide", scheduled_time=NOON, definition=states.at(ref))
+        return again(Events(ref, (skipped,) * 200))
+
+    stage = BoundStage("planner", (BoundSubscription("planner", Stream.LEDGER, ("ledger.*.defined",), decide),))
+    await installation.store(Defined(job="wide", definition=JobDefinition(name="wide", function="f")))
+    process = Process(installation, ["planner"], stages=[stage])
+    await process.run()
+    commits = await installation.commits()
+    assert any(event.subject == "log.poison" for event in commits[-1].events)
+    assert len(commits) <= MAX_PARTS + 2
+    assert all(len(commit.events) <= PART_EVENTS + 200 for commit in commits)
