@@ -28,14 +28,12 @@ from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
-from ..adapters.nats.admin.provision import wipe
 from ..adapters.nats.client.jetstream_wait import retry_until_available
 from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
-from ..ports import History
 from ..services.health import examine
 from ..services.health.leadership import leadership_of
 from ..services.health.status import as_json, status
@@ -43,6 +41,7 @@ from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import queues
+from ..services.reset import reset
 from ..services.shared_read import SharedRead
 from ..services.webhooks import Webhooks
 from ..settings.fields import is_loopback
@@ -126,7 +125,7 @@ async def serving(
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             webhooks=Webhooks(registry.jobs, settings.triggers.webhooks, queue, clock, key),
-            reset=partial(_reset, installation, history) if allow_reset else None,
+            reset=partial(reset, installation.log, history, registry) if allow_reset else None,
         )
         stack.callback(parts.calculations.close)
         app = api(parts, authenticator, rate, code_flow)
@@ -202,8 +201,3 @@ def _listen(host: str, port: int, setting: str, any_port: Collection[str]) -> so
         if setting not in any_port:
             raise
         return listen(host, 0, setting=setting)
-
-
-async def _reset(installation: Installation, history: History) -> None:
-    await wipe(installation.connection, installation.names)
-    await history.forget()  # afterwards, so that a recorder stores nothing again that it read before

@@ -95,10 +95,6 @@ class PausedNames:
 
     def __init__(self, log: EventLog) -> None:
         self._log = log
-        self.forget()
-
-    def forget(self) -> None:
-        """Read the decisions of operators again from the first, because they were deleted."""
         self._turn = asyncio.Lock()
         self._after = 0
         self._names = set[str]()
@@ -114,7 +110,7 @@ class PausedNames:
             LogUnavailable: the log did not answer.
         """
         async with self._turn:
-            absent = await self._paused() - {*known}
+            absent = await self.paused() - {*known}
             if name not in absent and len(absent) >= MAX_PAUSED_ABSENT:
                 raise OperationError(
                     f"{len(absent):,} queues that no setting and no job names are paused, the most at the same time. Resume some of them, or "
@@ -123,7 +119,8 @@ class PausedNames:
                 )
             yield
 
-    async def _paused(self) -> set[str]:
+    async def paused(self) -> set[str]:
+        """Return the names of all paused queues."""
         while decisions := await self._log.read(subjects.queue_events(), after=self._after):
             for recorded in decisions:
                 if isinstance(recorded.message, QueuePaused):

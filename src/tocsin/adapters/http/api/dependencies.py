@@ -105,8 +105,8 @@ class Components:
     """Limits the absent queues that are paused."""
     began: float = field(default_factory=time.monotonic)
     """When this copy began, by the monotonic clock (seconds)."""
-    reset: Callable[[], Awaitable[None]] | None = None
-    """Deletes everything; None: `tocsin dev --allow-reset` was not used."""
+    reset: Callable[[PausedNames], Awaitable[None]] | None = None
+    """Ends everything (`services.reset`); None: `tocsin dev --allow-reset` was not used."""
 
     def __post_init__(self) -> None:
         followers = (self.instants, self.search_keys, self.schedule_groups)

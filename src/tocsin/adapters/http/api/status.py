@@ -67,11 +67,10 @@ async def get_doctor(here: Here, caller: Administrator) -> Diagnosis:
 
 @dev_router.post("/reset")
 async def reset(here: Here, _: Author) -> dict[str, Any]:
-    """Delete every job, every execution and the history.
+    """Delete every job, cancel every execution, and forget the history.
 
     The route exists only under `tocsin dev --allow-reset`.
     """
     if here.reset is not None:
-        await here.reset()
-        here.paused_names.forget()
+        await here.reset(here.paused_names)
     return {"reset": here.reset is not None}

@@ -4,7 +4,6 @@ A second provisioning changes nothing, and one after an upgrade changes what the
 the durables of queues that workers do not read any more.
 """
 
-import asyncio
 import json
 import secrets
 from collections.abc import AsyncIterator, Iterable
@@ -17,7 +16,6 @@ from nats.aio.client import Client
 from .... import subjects
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
-from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.jetstream_wait import explain_silence, is_enabled
 from ..client.names import Names
@@ -221,27 +219,3 @@ class NatsStreamPurge:
             offset += len(consumers)
             if not consumers or offset >= reply["total"]:
                 return
-
-
-KEPT: Final = frozenset({Bucket.INSTALLATION, Bucket.LEADER, Bucket.TOKENS})
-
-
-async def wipe(connection: Connection, names: Names) -> None:
-    """Purge every stream and bucket.
-
-    Sequences continue, so that readers which remember an old sequence notice.
-
-    Raises:
-        LogUnavailable: the server does not answer.
-    """
-    buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket not in KEPT]
-    streams = (*map(names.stream, Stream), *buckets, names.webhook_stream, names.captured_stream)
-    await asyncio.gather(*(_purge(connection, stream) for stream in streams))
-
-
-async def _purge(connection: Connection, stream: str) -> None:
-    try:
-        await connection.manage(f"STREAM.PURGE.{stream}")
-    except JetStreamError as error:
-        if error.err_code != wire.STREAM_NOT_FOUND:
-            raise
