@@ -14,7 +14,6 @@ from tocsin.domain.task_lanes import TaskLanes
 from tocsin.engine import locks, mq_tasks, public_events, report_authentication, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.services import scope_decisions
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, lock_keeper
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
@@ -38,6 +37,7 @@ from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder.stage import Recorder
+from tocsin.stages.retrier import Retrier
 from tocsin.worker.agent import AgentAnnouncer
 from tocsin.worker.outcome import StopReason
 from tocsin.worker.task_pool import Slots
@@ -353,6 +353,12 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "",
     ),
     # --- failure -----------------------------------------------------------------------------------------------------
+    bug(
+        "decide on silence before the successes that came first",
+        Retrier.on_failure,
+        "and _may_follow_success(recorded, states)",
+        "and False",
+    ),
     bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
     bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
     Mutation(
@@ -464,12 +470,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         QueueRates._store,
         "self._bucket(name).used(known[name][0], now, number)",
         "known[name][0]",
-    ),
-    bug(
-        "believe a replica of what was decided about a queue",
-        scope_decisions.load,
-        "tail = await log.tail(scope)",
-        "tail = 0",
     ),
     bug(
         "count the silence of a released step from its request",
@@ -625,12 +625,14 @@ class Verdict:
     violation: str | None = None
 
 
-def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine | None = None) -> Verdict:
-    """Play schedules with a bug, given itself or by its name, until one does not hold."""
-    name = mutation if isinstance(mutation, str) else mutation.name
-    bug_of_name = next((each for each in MUTATIONS if each.name == name), mutation)
-    assert isinstance(bug_of_name, Mutation)
-    with made(bug_of_name):
+def judged(name: str, seeds: Sequence[int], engine: Engine | None = None) -> Verdict:
+    """Play schedules with the bug of a name until one does not hold.
+
+    Bugs of the engine show where several processes decide.
+    """
+    mutation = next(each for each in MUTATIONS if each.name == name)
+    engine = engine or ("mixed" if mutation in ENGINE_MUTATIONS else None)
+    with made(mutation):
         for played, seed in enumerate(seeds, start=1):
             result = play(seed, engine)
             if result.violations:
@@ -639,8 +641,6 @@ def judged(mutation: str | Mutation, seeds: Sequence[int], engine: Engine | None
 
 
 FOCUSED: Final[Mapping[str, str]] = {
-    "decide on an answer before the fold caught up": "bridge",
-    "show a definition by a fold that lags": "registrations",
     "replace a definition without its revision": "registrations",
     "end a wait while the run of an instant is unknown": "dependencies",
     "give the tasks of owned shards to any worker": "shards",
@@ -664,7 +664,6 @@ FOCUSED: Final[Mapping[str, str]] = {
     "start beyond the limit of a queue": OPERATORS,
     "fetch beyond limits": OPERATORS,
     "use no token of a rate": OPERATORS,
-    "believe a replica of what was decided about a queue": OPERATORS,
     "count the silence of a released step from its request": OPERATORS,
     "believe a report without the proof of its claim": FORGERY,
     "prove every claim of an attempt at once": FORGERY,
@@ -697,6 +696,13 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "decide on an answer before the fold caught up": (
+        "tests/commits/test_edges.py::test_answer_is_decided_after_what_led_to_it"
+    ),
+    "show a definition by a fold that lags": "tests/commits/test_edges.py::test_entry_is_replaced_by_newer_events_only",
+    "decide on silence before the successes that came first": (
+        "tests/commits/test_silence.py::test_success_before_a_report_of_silence_counts[recoverer]"
+    ),
     "admit the holder of a lock before its quorum": (
         "tests/stages/test_acknowledgements.py::test_holder_of_a_lock_waits_for_agents"
     ),
