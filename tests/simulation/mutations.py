@@ -19,7 +19,6 @@ from tocsin.stages import lease_keeper, lock_keeper
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
 from tocsin.stages.agent_keeper.proposals import Proposal, Proposals
 from tocsin.stages.agent_keeper.stage import AgentKeeper
-from tocsin.stages.dead_letter_sink import DeadLetterSink
 from tocsin.stages.dependency_keeper import stage as dependency_keeper
 from tocsin.stages.matcher.agents import HeardAgent
 from tocsin.stages.matcher.claim_checks import ClaimChecks
@@ -361,16 +360,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug("try once more than allowed", execution.fail, "step.attempt < policy", "step.attempt <= policy"),
     bug("draw jitter twice as wide", retry.delay, "policy.jitter * draw", "2.0 * policy.jitter * draw"),
-    Mutation(
-        "keep a dead letter each time",
-        (
-            Edit(
-                DeadLetterSink.on_failed,
-                "if states(ref) == dead_letter.initial else done()",
-                "",
-            ),
-        ),
-    ),
     bug(
         "keep half the attempts of a dead letter",
         dead_letter.attempts_of,
