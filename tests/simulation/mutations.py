@@ -101,18 +101,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         '_uuid7(at, "trigger", job, message_id, "")',
         '_uuid7(at.replace(second=0, microsecond=0), "trigger", job)',
     ),
-    bug(
-        "refuse a trigger without its guard",
-        public_events.skip_trigger,
-        "return again(Events(ref, (refused,)))",
-        "return refuse(refused.refusal.message, code=refused.refusal.code, job=refused.job)",
-    ),
-    bug(
-        "start a trigger that was refused",
-        public_events.announce_decision,
-        "event.refusal is not None",
-        "False",
-    ),
     # --- public events -----------------------------------------------------------------------------------------------
     bug("announce without a look", public_events.announce, "last > required.after", "False"),
     bug(
@@ -742,10 +730,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "tell an agent of an end once": "tests/stages/test_matcher_ends.py::test_lost_notice_is_repeated",
     "believe a replica that an execution is archived": (
         "tests/stages/test_matcher_ends.py::test_lagging_replica_ends_nothing"
-    ),
-    "refuse a trigger without its guard": "tests/stages/test_late_copies.py::test_first_decision_on_a_trigger_stands",
-    "start a trigger that was refused": (
-        "tests/stages/test_late_copies.py::test_copies_that_disagree_on_a_trigger_decide_once"
     ),
     "believe an answer without a token": (
         "tests/stages/test_mq_bridge.py::test_answer_with_a_guessed_token_is_refused"
