@@ -9,12 +9,10 @@ from structlog.testing import capture_logs
 
 from tests.clocks import ShiftedClock
 from tests.stages.world import World
-from tocsin.domain.events import LeadershipGained, LeadershipLost, LeadershipReleased
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.leadership_events import LeadershipEvents
 from tocsin.ports import LogUnavailable
-from tocsin.subjects import Bucket, aside_key, heir_key, leadership
+from tocsin.subjects import Bucket, aside_key, heir_key
 
 LEASE = "ticker"
 TTL_S = 15
@@ -27,11 +25,8 @@ class Candidate:
     def __init__(self, world: World, holder: str, offset: float = 0.0) -> None:
         self.holder = holder
         self.clock = ShiftedClock(world.clock, offset)
-        events = LeadershipEvents(world.log, self.clock, lease=LEASE, holder=holder)
         guard = ClockGuard(world.log, self.clock)
-        self.election = LeaderElection(
-            world.projections, guard, key=LEASE, holder=holder, ttl=TTL_S, renew_interval=5, events=events
-        )
+        self.election = LeaderElection(world.projections, guard, key=LEASE, holder=holder, ttl=TTL_S, renew_interval=5)
 
     @property
     def leads(self) -> bool:
@@ -95,11 +90,6 @@ async def test_leader_whose_clock_is_set_wrong_gives_way(world: World, offset: f
     leader.clock.seconds = offset
     leaders = await passes(world, 40, leader, standby)
     assert set(leaders[1:]) == {"standby"}
-    assert [type(recorded.message) for recorded in await world.log.read(leadership(LEASE))] == [
-        LeadershipGained,
-        LeadershipReleased,
-        LeadershipGained,
-    ]
 
 
 @pytest.mark.parametrize("offset", WRONG)
@@ -261,7 +251,6 @@ async def test_lost_lease_of_last_resort_is_not_kept(world: World) -> None:
     await passes(world, 20, only)
     await world.projections.put(Bucket.LEADER, LEASE, b'{"holder": "usurper"}')
     assert await passes(world, 1, only) == [""]
-    assert isinstance((await world.log.read(leadership(LEASE)))[-1].message, LeadershipLost)
 
 
 async def test_lease_that_cannot_be_read_is_not_free(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

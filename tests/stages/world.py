@@ -85,9 +85,9 @@ class World:
             raise AttributeError(name)
         return stages[name]
 
-    def elect(self, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
+    def elect(self, lease: str, *, ttl: float | None = None) -> LeaderElection:
         """Return a candidate for a leader lease."""
-        del signs, ttl
+        del ttl
         return LeaderElection(self.projections, ClockGuard(self.log, self.clock), key=lease, holder="test")
 
     # --- given ---------------------------------------------------------------------------------------------------------

@@ -7,17 +7,14 @@ from typing import Any, Final, cast
 
 import pytest
 
-from tests.conformance.given import dispatched
+from tests.conformance.given import report
 from tests.conformance.worlds import NatsWorld, fresh_names
 from tests.system.lagging import lagging_cluster
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
-from tocsin.adapters.sql.history import open_history
-from tocsin.adapters.system_clock import SystemClock
 from tocsin.ports import Batch, StaleRead
-from tocsin.stages.recorder.stage import Recorder
-from tocsin.subjects import Stream
+from tocsin.subjects import Stream, subject_of
 
 OLD: Final = 5
 """Messages that the lagging replica has."""
@@ -28,21 +25,25 @@ TRIES: Final = 60
 
 @asynccontextmanager
 async def lagging_log(folder: Path) -> AsyncIterator[NatsWorld]:
-    """A log of ten executions; the replica of the third node has five of them."""
+    """Reports on ten executions; the replica of the third node has five of them."""
     async with lagging_cluster(folder) as lagging, connect(lagging.leading.server.url) as connection:
         names = fresh_names()
         await provision(connection, names, replicas=3)
         world = NatsWorld(connection, names)
-        for number in range(OLD):
-            await world.log.append(dispatched(f"e{number}"), expect=0)
-        await lagging.hold(connection, names.stream(Stream.LOG))
-        for number in range(OLD, ALL):
-            await world.log.append(dispatched(f"e{number}"), expect=0)
+        for number in range(ALL):
+            if number == OLD:
+                await lagging.hold(connection, names.stream(Stream.REPORTS))
+            one = report(f"e{number}")
+            await world.streams.publish(subject_of(one), one, message_id=f"{number}")
         yield world
 
 
+def stored_of(world: NatsWorld) -> NatsStoredLog:
+    return NatsStoredLog(world.connection, world.names)
+
+
 async def sequences(stored: NatsStoredLog, *filters: str, after: int = 0, upto: int = ALL) -> list[int]:
-    portions = stored.messages(Stream.LOG, *filters, after=after, upto=upto)
+    portions = stored.messages(Stream.REPORTS, *filters, after=after, upto=upto)
     return [message.sequence async for portion in portions for message in portion]
 
 
@@ -61,41 +62,22 @@ async def test_read_of_a_lagging_replica_fails(tmp_path: Path) -> None:
         with pytest.raises(StaleRead):
             await read_until_stale(impatient, list(range(1, ALL + 1)))
         with pytest.raises(StaleRead):
-            await read_until_stale(impatient, [ALL], "execution.*.e0.>", f"execution.*.e{ALL - 1}.>", after=1)
+            await read_until_stale(impatient, [ALL], "report.*.e0.>", f"report.*.e{ALL - 1}.>", after=1)
         with pytest.raises(StaleRead):  # the lagging replica ends before the start
             await read_until_stale(impatient, [8, 9, 10], after=7)
 
         for sequence in (ALL - 1, ALL):
-            await world.log.remove("execution.j.e0.dispatched.main.1", sequence)
-        assert (await world.stored.extent(Stream.LOG)).last == ALL
+            await world.streams.remove("report.a_job.e0.completed", sequence)
+        assert (await stored_of(world).extent(Stream.REPORTS)).last == ALL
         with pytest.raises(StaleRead):  # not for the messages that were removed
             await read_until_stale(impatient, list(range(1, ALL - 1)))
-
-
-@pytest.mark.slow
-async def test_rebuild_through_a_lagging_replica_fails(tmp_path: Path) -> None:
-    async with (
-        lagging_log(tmp_path) as world,
-        open_history(f"sqlite:///{tmp_path / 'history.db'}") as history,
-    ):
-        impatient = NatsStoredLog(world.connection, world.names, max_lag=0)
-        recorder = Recorder(world.log, history, SystemClock(), Stream.LOG, gathering=0, past=impatient)
-
-        async def rebuild_until_stale() -> None:
-            for _ in range(TRIES):
-                await history.forget()
-                await recorder.catch_up()
-                assert await history.offset(Stream.LOG) == ALL
-
-        with pytest.raises(StaleRead):
-            await rebuild_until_stale()
 
 
 @pytest.mark.slow
 async def test_read_waits_for_another_replica(tmp_path: Path) -> None:
     async with lagging_log(tmp_path) as world:
         for _ in range(8):
-            assert await sequences(world.stored) == list(range(1, ALL + 1))
+            assert await sequences(stored_of(world)) == list(range(1, ALL + 1))
 
 
 @pytest.mark.slow
@@ -103,7 +85,7 @@ async def test_follower_catches_up_at_the_leaders_end(tmp_path: Path) -> None:
     async with lagging_log(tmp_path) as world:
         for after in (0, OLD, None, 0, OLD, None, 0, OLD):
             read: list[int] = []
-            follower = world.log.follow(Stream.LOG, "execution.>", after=after)
+            follower = world.streams.follow(Stream.REPORTS, "report.>", after=after)
             async with aclosing(cast("Any", follower)) as batches:
                 batch: Batch
                 async for batch in batches:

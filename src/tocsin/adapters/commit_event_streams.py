@@ -25,7 +25,7 @@ from ..ports import (
     Projections,
     SequenceConflict,
 )
-from ..subjects import Bucket, Stream
+from ..subjects import Bucket, Stream, ends_key
 from .memory.clock import AlarmClock
 from .memory.durable import InMemoryDurable
 from .memory.stored_stream import StoredStream
@@ -34,8 +34,6 @@ MAX_ACK_PENDING: Final = 1_000
 MAX_AHEAD: Final = 10_000
 """Events that are read ahead of the place."""
 WAIT_S: Final = 0.5
-PREFIX: Final = "ends."
-"""The beginning of the keys of places in the bucket `triggers`."""
 
 
 class Lead(Protocol):
@@ -85,12 +83,12 @@ class CommitEventStreams:
             return
         end = str(await self._log.end(Stream.LOG)).encode()
         with suppress(SequenceConflict):  # it exists
-            await self._projections.put(Bucket.TRIGGERS, PREFIX + durable.name, end, expect=0)
+            await self._projections.put(Bucket.TRIGGERS, ends_key(durable.name), end, expect=0)
 
     async def remove(self, stream: str, name: str) -> None:
         """See `EventStreams`."""
         if stream == self.log_stream:
-            await self._projections.remove(Bucket.TRIGGERS, PREFIX + name)
+            await self._projections.remove(Bucket.TRIGGERS, ends_key(name))
         else:
             await self._base.remove(stream, name)
 
@@ -98,8 +96,8 @@ class CommitEventStreams:
         """See `EventStreams`."""
         if stream != self.log_stream:
             return await self._base.names(stream)
-        places = await self._projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
-        return [key.removeprefix(PREFIX) for key in places]
+        places = await self._projections.entries(Bucket.TRIGGERS, ends_key(">"))
+        return [key.removeprefix(ends_key("")) for key in places]
 
     async def progress(self, durable: EventDurable) -> Progress:
         """See `EventStreams`."""
@@ -110,7 +108,7 @@ class CommitEventStreams:
         return Progress(await self._place(durable.name), is_idle=False)
 
     async def _place(self, name: str) -> int:
-        entry = await self._projections.get(Bucket.TRIGGERS, PREFIX + name)
+        entry = await self._projections.get(Bucket.TRIGGERS, ends_key(name))
         if entry is None:
             raise LogUnavailable(f"{self.log_stream}: the durable {name} is gone")
         return int(entry[0])
@@ -174,7 +172,7 @@ class _Reader:
         """See `EventReader`."""
         floor = self._durable.progress.floor
         if floor > self._saved:
-            await self._projections.put(Bucket.TRIGGERS, PREFIX + self._durable.spec.name, str(floor).encode())
+            await self._projections.put(Bucket.TRIGGERS, ends_key(self._durable.spec.name), str(floor).encode())
             while self._ahead and self._ahead[0] <= floor:
                 self._stream.remove(self._ahead.popleft())
             self._saved = floor

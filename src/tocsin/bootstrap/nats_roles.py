@@ -18,11 +18,6 @@ from ..domain.events import (
     AgentSwitched,
     Cancelled,
     CancelRequest,
-    CronAlert,
-    CronAnswer,
-    CronMissed,
-    CronSkipped,
-    CronTriggered,
     Defined,
     Deleted,
     Enqueued,
@@ -69,6 +64,7 @@ from ..subjects import (
 )
 from . import durables_of, installed_stages, names_of
 from .commits import LED
+from .provision import read_by_durables
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -93,9 +89,6 @@ _VIEWER_ACCESS: Final = Access(
     reads_archive=True,
 )
 _BACKUP_ACCESS: Final = Access(looks_up=(Bucket.CURSORS,), reads_archive=True)
-_RESTORE_ACCESS: Final = Access(
-    reads=DECISION_STREAMS, follows=DECISION_STREAMS, looks_up=(Bucket.CURSORS,), reads_archive=True
-)
 _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
     *(CancelRequest, Cancelled, Replayed, Resolved),
@@ -135,7 +128,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         is_screened=settings.screener.enabled,
     )
     senders = settings.triggers.senders
-    durables = {stage.user: [s.spec(settings) for s in stage.subscriptions] for stage in stages}
+    durables = {stage.user: [one.spec(settings) for one in read_by_durables(stage)] for stage in stages}
     roles = {stage.user: granting.part(stage.user, _access(stage), durables[stage.user]) for stage in stages}
     roles |= {
         SCHEDULER: granting.part(SCHEDULER, _together(stages), [spec for specs in durables.values() for spec in specs]),
@@ -150,7 +143,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
         OPERATOR: granting.watching(OPERATOR, _OPERATOR_ACCESS),
         VIEWER: granting.watching(VIEWER, _VIEWER_ACCESS),
         BACKUP: backing_up(granting.part(BACKUP, _BACKUP_ACCESS), names),
-        RESTORE: restoring(granting.part(RESTORE, _RESTORE_ACCESS), granting.provisioning(RESTORE), names),
+        RESTORE: restoring(granting.part(RESTORE, _BACKUP_ACCESS), granting.provisioning(RESTORE), names),
         PUBLIC: granting.public(PUBLIC, PUBLIC, senders.get(PUBLIC, ())),
         **{
             user: granting.public(user, name, senders.get(name, ()), settings.announced_to(name))
@@ -174,43 +167,34 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
 def _access(stage: AnyStage) -> Access:
     """Return a stage's access, with what every stage needs.
 
-    It shows the foreign messages that it meets. With durables, it stores a dead letter for a message that it cannot read, and it looks
-    up whether a late message was already decided on (`archive.segment_selection.Cursors`).
-    """
-    access = replace(stage.access, writes=(*stage.access.writes, (Bucket.FOREIGN, ">")))
-    access = replace(access, **_on_commits(stage, access))
-    if not stage.subscriptions:
-        return access
-    looks_up = tuple(dict.fromkeys((*access.looks_up, Bucket.CURSORS)))
-    return replace(access, appends=(*access.appends, PoisonMessage), looks_up=looks_up)
-
-
-def _on_commits(stage: AnyStage, access: Access) -> dict[str, Any]:
-    """Return the changes of a stage's access if decisions are commits.
+    It shows the foreign messages that it meets, and stores a dead letter for a message that it cannot read.
 
     Each stage that the loop of commits runs has a lease, reads the streams of its inputs from its positions, and shows heads; the
     planner's process writes snapshots and announces all public events. A stage at the edge that follows decisions has a lease, and a
     place for each subscription.
     """
+    access = stage.access
     is_led, is_planner = stage.name in LED, stage.name == PLANNER.name
     followed = [] if is_led else [one.durable for one in stage.subscriptions if one.stream in DECISION_STREAMS]
     follows = [one.stream for one in stage.subscriptions if is_led and one.stream not in DECISION_STREAMS]
-    announced = (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert) if is_planner else ()
     led = [lease_of(stage.name)] if is_led or access.hears_events else []
     led += [follower_of(stage.name)] if followed else []
     places = [cursor(Stream.LOG, durable) for durable in followed] + ([ANNOUNCED] if is_planner else [])
     shown = [SHOWN, *([PARTS] if is_planner else [])] if is_led else []
-    return {
-        "appends": (*access.appends, *announced),
-        "follows": tuple(dict.fromkeys((*access.follows, *follows))),
-        "writes": (
+    return replace(
+        access,
+        appends=(*access.appends, *((PoisonMessage,) if stage.subscriptions else ())),
+        follows=tuple(dict.fromkeys((*access.follows, *follows))),
+        writes=(
             *access.writes,
+            (Bucket.FOREIGN, ">"),
             *chain.from_iterable(map(lease_access, led)),
             *((Bucket.CURSORS, place) for place in places),
             *((Bucket.SNAPSHOTS, key) for key in shown),
             _PRESENCE,
         ),
-    }
+        announces=is_planner,
+    )
 
 
 def _together(stages: Sequence[AnyStage]) -> Access:

@@ -44,13 +44,14 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
     return [stage for stage in STAGES if stage.is_installed(settings)]
 
 
-def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
-    """Return the subscriptions with a durable, each with its stage.
+def read_by_durables(stage: AnyStage) -> list[Subscription[Any]]:
+    """Return the subscriptions of a stage that have a durable; the log of commits has positions for the others."""
+    return [one for one in stage.subscriptions if stage.name not in LED and one.stream not in DECISION_STREAMS]
 
-    The log of commits has positions for the others.
-    """
-    subscribed = [(stage, one) for stage in installed_stages(settings) for one in stage.subscriptions]
-    return [(stage, one) for stage, one in subscribed if stage.name not in LED and one.stream not in DECISION_STREAMS]
+
+def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
+    """Return the subscriptions with a durable, each with its stage."""
+    return [(stage, one) for stage in installed_stages(settings) for one in read_by_durables(stage)]
 
 
 def _followers(settings: Settings) -> dict[str, list[DurableSpec]]:

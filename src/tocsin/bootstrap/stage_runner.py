@@ -37,7 +37,6 @@ from ..engine.edge import EdgeDecisions
 from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
 from ..engine.leader_election import LeaderElection
-from ..engine.leadership_events import LeadershipEvents
 from ..engine.stage import BoundStage, StageContext, Storage
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
@@ -126,8 +125,8 @@ def compose(  # noqa: PLR0913 - the parts of a process
     """
     time = ClockGuard(ports.log, ports.clock)
 
-    def elect(lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
-        return candidate(ports, time, lease, signs=signs, ttl=ttl)
+    def elect(lease: str, *, ttl: float | None = None) -> LeaderElection:
+        return candidate(ports, time, lease, ttl=ttl)
 
     context = StageContext(
         settings=ports.settings,
@@ -194,19 +193,12 @@ def _report_idle(names: Collection[str], *, is_alone: bool) -> None:
             )
 
 
-def candidate(
-    ports: Ports,
-    time: ClockGuard,
-    lease: str,
-    *,
-    signs: Sequence[str] | None = None,
-    ttl: float | None = None,
-) -> LeaderElection:
+def candidate(ports: Ports, time: ClockGuard, lease: str, *, ttl: float | None = None) -> LeaderElection:
     """Return a candidate for a leader lease (`engine.stage.Elect`).
 
     The candidates of a process share its measurements of the log's clock.
     """
-    leader, log, clock = ports.settings.leader, ports.log, ports.clock
+    leader = ports.settings.leader
     span = leader.ttl if ttl is None else min(ttl, leader.ttl)
     holder = f"{socket.gethostname()}-{os.getpid()}-{token_hex(4)}"  # unique, also among the processes of a host
     return LeaderElection(
@@ -216,7 +208,6 @@ def candidate(
         holder=holder,
         ttl=span,
         renew_interval=leader.renew_interval * span / leader.ttl,
-        events=None if signs is None else LeadershipEvents(log, clock, lease=lease, holder=holder, signs=signs),
     )
 
 

@@ -18,7 +18,6 @@ from ..domain.text import utc_text
 from ..ports import LogUnavailable, Projections, SequenceConflict
 from ..subjects import Bucket, aside_key, heir_key
 from .clock_guard import ClockGuard
-from .leadership_events import LeadershipEvents
 
 TTL_S: Final = 4.0
 RENEW_INTERVAL_S: Final = 1.0
@@ -49,9 +48,7 @@ class LeaderElection:
         holder: str,
         ttl: float = TTL_S,
         renew_interval: float = RENEW_INTERVAL_S,
-        events: LeadershipEvents | None = None,
     ) -> None:
-        """`events` records the terms of this candidate; None: they are not recorded."""
         self._projections = projections
         self._time = time
         self._clock = time.clock
@@ -61,9 +58,7 @@ class LeaderElection:
         self._renew_interval = renew_interval
         self._revision = 0
         self._until = _NEVER
-        self._events = events
         self._is_known_to_lead = False
-        self._last_sign = self._clock.now()
         self._is_last_resort = False
         self._reported_at = _NEVER
         self._free_since: float | None = None
@@ -114,7 +109,7 @@ class LeaderElection:
 
     async def run_once(self) -> None:
         """Try to acquire the lease, or renew it; or stand aside because of the clock."""
-        await self._record_change()  # the lease may have ended while this process slept
+        self._log_change()  # the lease may have ended while this process slept
         try:
             if not self.is_leading or not self._time.is_credible:
                 await self._time.check()
@@ -127,7 +122,7 @@ class LeaderElection:
         except LogUnavailable as error:
             self._free_since = None  # the rest of the lease stays valid and ends by itself
             self._warn_of_silence(error)
-        await self._record_change()
+        self._log_change()
 
     def _warn_of_silence(self, error: LogUnavailable) -> None:
         """Log why this candidate can neither lead nor stand aside, once per lifetime."""
@@ -137,16 +132,14 @@ class LeaderElection:
             self._silent_since = now
             _log.warning("cannot stand for a lease", action="election-unavailable", lease=self._key, reason=str(error))
 
-    async def _record_change(self) -> None:
-        """Log and record a gained or lost leadership."""
+    def _log_change(self) -> None:
+        """Log a gained or lost leadership."""
         leads = self.is_leading
         if leads == self._is_known_to_lead:
             return
         self._is_known_to_lead = leads
         change = "gained" if leads else "lost"
         _log.info(f"leadership {change}", action=f"leadership-{change}", lease=self._key, holder=self._holder)
-        if self._events is not None:
-            await (self._events.gained() if leads else self._events.lost(self._last_sign))
 
     # --- with a credible clock -------------------------------------------------------------------------------------------
 
@@ -170,7 +163,7 @@ class LeaderElection:
         }
         body = json.dumps(value).encode()
         self._revision = await self._projections.put(Bucket.LEADER, self._key, body, expect=expect, ttl=self._ttl)
-        self._until, self._last_sign = sent_at + self._ttl, now
+        self._until = sent_at + self._ttl
 
     async def _take_stored_lease(self) -> None:
         """Take the stored lease if it is this candidate's, or overdue.
@@ -283,5 +276,3 @@ class LeaderElection:
         except (SequenceConflict, LogUnavailable):
             return  # the lease ends by itself
         _log.info("leadership released", action="leadership-released", lease=self._key, holder=self._holder)
-        if self._events is not None:
-            await self._events.released()

@@ -66,8 +66,6 @@ class Access:
     """Streams in which it reads single messages or whole scopes."""
     follows: tuple[Stream, ...] = ()
     """Streams that it follows with an ephemeral consumer."""
-    asks_about: tuple[Stream, ...] = ()
-    """Streams of which it reads the progress of other durables."""
     looks_up: tuple[Bucket, ...] = ()
     """Buckets that it only reads."""
     writes: tuple[tuple[Bucket, str], ...] = ()
@@ -86,7 +84,9 @@ class Access:
     alerts: bool = False
     """Whether it publishes `cron.alert`, which no stream stores."""
     hears_events: bool = False
-    """Whether it has durables for the events of triggers, in the log and in the streams of the settings."""
+    """Whether it has durables for the events of triggers in the streams of the settings."""
+    announces: bool = False
+    """Whether it publishes the public events of commits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +209,10 @@ AnyStage = Stage[Any]
 class Elect(Protocol):
     """Make a candidate for a leader lease.
 
-    `signs`: filters over events that only a leader stores; None: the terms of the leaders are not recorded. `ttl`: the longest
-    time in seconds without a leader after one was killed; None: that of the settings.
+    `ttl`: the longest time in seconds without a leader after one was killed; None: that of the settings.
     """
 
-    def __call__(self, lease: str, *, signs: Sequence[str] | None = None, ttl: float | None = None) -> LeaderElection:
+    def __call__(self, lease: str, *, ttl: float | None = None) -> LeaderElection:
         """Make the candidate."""
         ...
 

@@ -153,7 +153,7 @@ class ServerInspection(Protocol):
         """Return the server's names of all streams, also of the buckets and the archive."""
 
     def stream_name(self, stream: Stream) -> str:
-        """Return the server's name of a stream."""
+        """Return the server's name of a stream; of decisions, that of the stream of commits."""
 
     @property
     def webhook_stream_name(self) -> str:

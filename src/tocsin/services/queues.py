@@ -19,7 +19,7 @@ from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
 from ..ports import EventLog
 from ..settings import Queue as Section
-from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, mq_executors
+from ..subjects import JOB_EXECUTORS, Bucket, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
 from .change_room import ChangeRoom
 from .health.status import HealthTarget
@@ -96,11 +96,10 @@ async def queues(
         LogUnavailable: the log did not answer.
     """
     settings = target.settings
-    entries, agents, waiting, of_log, outside = await asyncio.gather(
+    entries, agents, waiting, outside = await asyncio.gather(
         target.projections.entries(Bucket.DEFINITIONS),
         AgentRegistry(target.log, target.projections).agents(),
         backlogs(target.projections),
-        _durables(target, Stream.LOG),
         _durables(target, Stream.MQ),
     )
     jobs: dict[str, set[str]] = defaultdict(set)
@@ -122,7 +121,7 @@ async def queues(
     held = [outside[name] for name in (JOB_EXECUTORS, *map(mq_executors, settings.mq_teams)) if name in outside]
     if len(settings.bridged_queues) == 1 and held:  # these durables hold the tasks of all such queues
         [bridged] = settings.bridged_queues
-        counts[bridged] = _together(bridged, held, of_log.get(MQ_BRIDGE))
+        counts[bridged] = _together(bridged, held)
     transports: dict[str, Transport] = {
         **dict.fromkeys((*settings.matched_queues, *jobs, *(() if is_hidden else waiting)), "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
@@ -207,14 +206,13 @@ async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue
     return dict(zip(names, map(fold, loaded.facts if loaded else ()), strict=True))
 
 
-def _together(queue: str, held: Sequence[QueueBacklog], before: QueueBacklog | None) -> QueueBacklog:
-    """Return the tasks of a queue at several places; those in `before` have no takers."""
-    present = [*held, *([] if before is None else [before])]
+def _together(queue: str, held: Sequence[QueueBacklog]) -> QueueBacklog:
+    """Return the tasks of a queue at several places."""
     return QueueBacklog(
         queue=queue,
-        waiting=sum(part.waiting for part in present) + (0 if before is None else before.running),
+        waiting=sum(part.waiting for part in held),
         running=sum(part.running for part in held),
-        oldest=min((part.oldest for part in present if part.oldest is not None), default=None),
+        oldest=min((part.oldest for part in held if part.oldest is not None), default=None),
     )
 
 

@@ -74,6 +74,8 @@ COMMITS: Final = "COMMITS"
 """The stream of the log of commits, by the part of its name after the root."""
 DECISION_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
 """The streams of decisions, which only stages, the API and operators store."""
+SERVER_STREAMS: Final = tuple(stream for stream in Stream if stream is not Stream.LEDGER)
+"""The streams on the server beside that of commits, which has all decisions. `LOG` has the public events alone."""
 INPUT_STREAMS: Final = frozenset({Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS})
 """Streams of what others than the stages publish. They are limited in size, and refuse messages when they are full.
 
@@ -105,7 +107,8 @@ OUTPUT_STREAMS: Final = {Stream.OUTPUT: Bound(200, 1_310), Stream.PROGRESS: Boun
 
 def stream_names(root: str) -> frozenset[str]:
     """Return the names of the streams of an installation on the server."""
-    return frozenset(f"{root.upper().replace('-', '_')}_{stream}" for stream in Stream)
+    main = (f"{root.upper().replace('-', '_')}_{stream}" for stream in SERVER_STREAMS)
+    return frozenset((f"{root}_{COMMITS}", *main))
 
 
 def captured_stream(root: str) -> str:
@@ -380,6 +383,14 @@ def batch_key(trigger_id: str) -> str:
 def debounce_key(window: str) -> str:
     """Return the key in `triggers` of the window of a debounced key of events."""
     return f"debounce.{window}"
+
+
+def ends_key(trigger_id: str) -> str:
+    """Return the key in `triggers` of the place of a trigger by ends of executions.
+
+    `trigger_id`: the name of its durable; `>` makes a filter for all triggers.
+    """
+    return f"ends.{trigger_id}"
 
 
 def key_count_key(trigger_id: str) -> str:

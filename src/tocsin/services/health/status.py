@@ -40,7 +40,7 @@ from ...ports import (
 from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
-from ...subjects import LAYOUT, Bucket, DecodeError, Stream, UnreadableMessage
+from ...subjects import DECISION_STREAMS, LAYOUT, SERVER_STREAMS, Bucket, DecodeError, Stream, UnreadableMessage
 from ..agents import AgentRegistry, backlogs, readers
 from ..unserved import Unserved, in_short, line_of, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
@@ -54,7 +54,7 @@ UNANSWERED_AFTER_S: Final = 2.0
 LOST_AFTER_S: Final = 4.0
 """Seconds after which a reader without a consumer is a problem."""
 SQLITE: Final = "sqlite:///"
-LAID_OUT: Final = (Stream.LEDGER, Stream.LOG)
+LAID_OUT: Final = DECISION_STREAMS
 """The streams whose layout is checked."""
 UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable, DecodeError)
 """Errors that leave a part of the status unknown."""
@@ -308,7 +308,7 @@ async def status(target: HealthTarget) -> Status:
     of_streams = await asyncio.gather(
         *(
             query(f"durables of {inspection.stream_name(stream)}", partial(_durables, target, stream))
-            for stream in sorted(stream for stream in Stream if stream in query.present)
+            for stream in sorted(stream for stream in SERVER_STREAMS if stream in query.present)
         )
     )
     durables = tuple(durable for of_stream in of_streams if of_stream for durable in of_stream)

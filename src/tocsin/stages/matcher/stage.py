@@ -19,7 +19,6 @@ from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAs
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.leader_election import LeaderElection, lease_access
-from ...engine.leadership_events import TERM_EVENTS
 from ...engine.saved_place import Place, SavedPlace
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
@@ -379,7 +378,7 @@ def _start(context: StageContext) -> Matcher | None:
     settings = context.settings
     if context.agents is None or context.fetches is None:
         return None
-    leadership = context.elect(MATCHER_LEASE, signs=(), ttl=LEASE_S)
+    leadership = context.elect(MATCHER_LEASE, ttl=LEASE_S)
     return Matcher(
         context.log,
         context.projections,
@@ -402,7 +401,7 @@ MATCHER_STAGE: Final = Stage(
     decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
     "after a purge",
     access=Access(
-        appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled, *TERM_EVENTS),
+        appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled),
         reads=(Stream.LOG, Stream.PROGRESS),
         follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
         writes=(

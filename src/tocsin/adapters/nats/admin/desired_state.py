@@ -13,7 +13,16 @@ from typing import Final
 from .... import subjects
 from ....domain.commit import MAX_COMMIT_BYTES
 from ....ports import DurableSpec, NotAllowed, UnsupportedLayout
-from ....subjects import INPUT_STREAMS, LAYOUT, LAYOUT_KEY, MAX_INPUT_SIZE, OUTPUT_STREAMS, Bucket, Stream
+from ....subjects import (
+    INPUT_STREAMS,
+    LAYOUT,
+    LAYOUT_KEY,
+    MAX_INPUT_SIZE,
+    OUTPUT_STREAMS,
+    SERVER_STREAMS,
+    Bucket,
+    Stream,
+)
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
@@ -159,13 +168,13 @@ def captured_config(names: Names, limits: CaptureLimits) -> Json:
 def stream_config(
     stream: Stream, names: Names, *, inputs: InputLimits | None = None, output: OutputLimits | None = None
 ) -> Json:
-    """Return the configuration of a main stream.
+    """Return the configuration of a main stream beside that of commits.
 
-    Age, size and number of messages are unlimited, because a limit would lose timers and work. A full stream with
+    Timers are unlimited in age, size and number, because a limit would lose some. A full stream with
     schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
-    removed again. The archiver bounds the stream. Only the stream of timers has schedules, because a user who publishes
+    removed again. Only the stream of timers has schedules, because a user who publishes
     into a stream with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its
-    subjects. Only stages and the API publish timers.
+    subjects. Only stages and the API publish timers. Public events are unlimited too: readers may come late, and an operator may purge them.
 
     A stream of inputs is limited in size, and then refuses messages: their publishers may be hostile. That of programs
     outside is also limited in number, because the decision on a small message needs far more room than the message. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
@@ -214,18 +223,16 @@ def stream_config(
             "discard": "old",
             "max_age": int(kept.notifications_age * _SECOND),
             "max_bytes": kept.notifications_size,
+            "deny_delete": True,
         }
-        config |= {"allow_atomic": True, "deny_delete": True}
     elif stream is Stream.MQ:
         size = (inputs or InputLimits()).size
         config |= {"discard": "new", "max_bytes": size, "allow_msg_ttl": True}
     elif stream is Stream.TIMERS:
         config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "deny_delete": True}
     else:
-        config |= {"allow_atomic": True, "deny_delete": True}
-    if stream is Stream.LOG:
         source, destination = names.republished()
-        config["republish"] = {"src": source, "dest": destination}
+        config |= {"deny_delete": True, "republish": {"src": source, "dest": destination}}
     return config
 
 
@@ -286,7 +293,7 @@ def wanted_streams(
 
     `bridge`: whether external workers are served (the stream of `mq.…`).
     """
-    streams = [stream for stream in Stream if bridge or stream is not Stream.MQ]
+    streams = [stream for stream in SERVER_STREAMS if bridge or stream is not Stream.MQ]
     configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
     configs += [bucket_config(bucket, names) for bucket in Bucket]
     configs += [archive_config(names), commits_config(names)]
@@ -333,7 +340,7 @@ def all_streams(names: Names) -> tuple[str, ...]:
     """Return the names of all streams, buckets and archive included."""
     buckets = map(names.bucket_stream, Bucket)
     others = names.archive_stream, names.webhook_stream, names.captured_stream, names.commits_stream
-    return (*map(names.stream, Stream), *buckets, *others)
+    return (*map(names.stream, SERVER_STREAMS), *buckets, *others)
 
 
 def layout_of(config: Json) -> int | None:
@@ -345,7 +352,7 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check the ledger and the log, because every user may read their state. Streams that do not exist, or
+    By default, check the commits and the public events, because every user may read their state. Streams that do not exist, or
     whose state this user may not read, are skipped.
 
     Raises:
@@ -353,7 +360,7 @@ async def require_layout(connection: Connection, names: Names, streams: Iterable
         LogUnavailable: the server does not answer.
     """
     if streams is None:
-        streams = names.stream(Stream.LEDGER), names.stream(Stream.LOG)
+        streams = names.commits_stream, names.stream(Stream.LOG)
     await asyncio.gather(*(_require(connection, names, stream) for stream in streams))
 
 

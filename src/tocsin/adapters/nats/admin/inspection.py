@@ -22,7 +22,7 @@ from ....ports.server_inspection import (
     StreamState,
     TriggerProgress,
 )
-from ....subjects import COMMITS, Bucket, Stream
+from ....subjects import COMMITS, DECISION_STREAMS, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import PROBE, Names
@@ -95,7 +95,7 @@ class NatsInspection(ServerInspection):
 
     @override
     def stream_name(self, stream: Stream) -> str:
-        return self._names.stream(stream)
+        return self._names.commits_stream if stream in DECISION_STREAMS else self._names.stream(stream)
 
     @property
     @override

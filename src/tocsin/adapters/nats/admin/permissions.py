@@ -22,9 +22,10 @@ from .... import subjects
 from ....domain.events import CronAlert, CronMissed, CronSkipped, CronTriggered, Message
 from ....engine.stage import Access
 from ....ports import DurableSpec
-from ....subjects import ANY, DECISION_STREAMS, INSTALLATION_KEY, LOG_ARCHIVE, REST, Bucket, Stream
+from ....subjects import ANY, DECISION_STREAMS, INSTALLATION_KEY, LOG_ARCHIVE, REST, SERVER_STREAMS, Bucket, Stream
 from ..client.names import PROBE, Names
 from ..client.transport import SERVER_REPLIES
+from .desired_state import all_streams
 
 API: Final = "$JS.API"
 
@@ -117,21 +118,21 @@ class Granting:
         reports. A user that can also report could forge reports on other tasks with it.
         """
         stored = [subject for kind in access.appends for subject in subjects.filters_of(kind)]
-        decisions = [subject for subject in stored if _is_decided(subject)]
+        beside = [subject for subject in stored if subjects.stream_of(subject) not in DECISION_STREAMS]
+        reads, follows = _beside(access.reads), _beside(access.follows)
         publish = [
-            *(self._names.to_wire(subject) for subject in stored if subject not in decisions),
+            *map(self._names.to_wire, beside),
             *(subject for durable in durables for subject in self._consuming(durable)),
-            *(subject for stream in access.reads for subject in self._reading(stream)),
-            *(subject for stream in access.follows for subject in self._following(stream)),
-            *(f"{API}.CONSUMER.INFO.{self._names.stream(stream)}.*" for stream in access.asks_about),
+            *(subject for stream in reads for subject in self._reading(stream)),
+            *(subject for stream in follows for subject in self._following(stream)),
             *(f"{API}.STREAM.MSG.DELETE.{self._names.stream(stream)}" for stream in access.removes),
             *(subject for bucket in access.looks_up for subject in self._looking_up(bucket)),
             *(subject for bucket, _ in access.writes for subject in self._looking_up(bucket)),
             *(self._names.key(bucket, key) for bucket, key in access.writes),
             *(self._reading_archive() if access.reads_archive or access.keeps_archive else ()),
-            *(self._keeping_archive(access.follows) if access.keeps_archive else ()),
+            *(self._keeping_archive(follows) if access.keeps_archive else ()),
+            *(self._announcing() if access.announces else ()),
             *self._awaiting(),
-            self._voided(),
             *self._looking_up(Bucket.TIMEZONES),
             *([self._key()] if needs_key else []),
         ]
@@ -144,7 +145,7 @@ class Granting:
             publish += [*map(self._names.to_wire, subjects.OUTSIDE_SUBJECTS), f"{SERVER_REPLIES}>"]
         if access.alerts:
             publish.append(self._names.alerts(ANY))
-        publish += self._on_commits(access, appends=bool(decisions))
+        publish += self._on_commits(access, appends=len(beside) < len(stored))
         hearing = [self._names.turns]
         if access.keeps_agents or access.assigns_tasks:
             hearing.append(self._names.hold_list(ANY, ANY))
@@ -154,10 +155,7 @@ class Granting:
             hearing.append(self._names.unscreened(ANY, REST))
         if access.hears_events:
             publish += self._hearing_events()
-        denied = {subject for stream in access.follows for subject in self._of_others(stream)}
-        if access.hears_events:
-            denied |= self._acknowledgements(Stream.LOG)
-        denied -= set(publish)
+        denied = {subject for stream in follows for subject in self._of_others(stream)} - set(publish)
         return Permissions(_inbox(name), _sorted(publish), _sorted(denied), tuple(hearing))
 
     def working(self, name: str, stores: Iterable[type[Message]], *, agent: str = ANY) -> Permissions:
@@ -211,14 +209,13 @@ class Granting:
 
         Streams, buckets and durables, but no facts.
         """
-        streams = [self._names.stream(stream) for stream in Stream] + [self._names.bucket_stream(b) for b in Bucket]
-        streams += [self._names.archive_stream, self._names.webhook_stream, self._names.captured_stream]
-        streams.append(self._names.commits_stream)
+        main = [self._names.stream(stream) for stream in SERVER_STREAMS]
+        streams = all_streams(self._names)
         publish = [
             f"{API}.INFO",
             f"{API}.STREAM.NAMES",
             *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "CREATE", "UPDATE") for stream in streams),
-            *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}.*" for verb in ("INFO", "CREATE") for s in Stream),
+            *(f"{API}.CONSUMER.{verb}.{stream}.*" for verb in ("INFO", "CREATE") for stream in main),
             *(s for bucket in (Bucket.CURSORS, Bucket.INSTALLATION) for s in self._looking_up(bucket)),
             self._names.key(Bucket.INSTALLATION, INSTALLATION_KEY),
         ]
@@ -229,14 +226,14 @@ class Granting:
 
         Those of `access` and its durables, and the state of every stream and durable.
         """
-        rules = self.part(name, access, durables)
+        rules, main = self.part(name, access, durables), [self._names.stream(stream) for stream in SERVER_STREAMS]
         publish = [
             *rules.publish,
             f"{API}.INFO",
             f"{API}.STREAM.INFO.*",
-            *(f"{API}.CONSUMER.{verb}.{self._names.stream(s)}" for s in Stream for verb in ("LIST", "NAMES")),
+            *(f"{API}.CONSUMER.{verb}.{stream}" for stream in main for verb in ("LIST", "NAMES")),
             *(f"{API}.CONSUMER.LIST.{stream}" for stream in self._opened),
-            *(f"{API}.CONSUMER.INFO.{self._names.stream(s)}.*" for s in Stream),
+            *(f"{API}.CONSUMER.INFO.{stream}.*" for stream in main),
             *([self._names.unscreened(ANY, PROBE)] if self._is_screened else ()),
         ]
         return replace(rules, publish=_sorted(publish))
@@ -318,15 +315,8 @@ class Granting:
         yield f"{API}.CONSUMER.INFO.{consumer}"
         yield f"$JS.ACK.{consumer}.>"
 
-    def _acknowledgements(self, stream: Stream) -> set[str]:
-        """Return the acknowledgements of the stages' own durables."""
-        name = self._names.stream(stream)
-        return {f"$JS.ACK.{name}.{durable.name}.>" for durable in self._durables if durable.stream is stream}
-
     def _hearing_events(self) -> Iterator[str]:
-        log = self._names.stream(Stream.LOG)
-        yield f"{API}.CONSUMER.CREATE.{log}.*"
-        for stream in (log, *self._opened):
+        for stream in self._opened:
             yield f"{API}.CONSUMER.NAMES.{stream}"
             for verb in ("INFO", "MSG.NEXT", "DELETE"):
                 yield f"{API}.CONSUMER.{verb}.{stream}.*"
@@ -396,30 +386,22 @@ class Granting:
 
     def _awaiting(self) -> Iterator[str]:
         """Allow a query whether the first streams of an installation have leaders (`jetstream_wait.await_log`)."""
-        for name in (
-            self._names.stream(Stream.LEDGER),
-            self._names.stream(Stream.LOG),
-            self._names.bucket_stream(Bucket.INSTALLATION),
-        ):
+        for name in (self._names.commits_stream, self._names.bucket_stream(Bucket.INSTALLATION)):
             yield f"{API}.STREAM.INFO.{name}"
 
-    def _voided(self) -> str:
-        """Allow a look at what an operator decided about an unreadable event (`log.set_aside`)."""
-        return f"{API}.DIRECT.GET.{self._names.stream(Stream.LEDGER)}.{self._names.to_wire('repair.>')}"
+    def _announcing(self) -> Iterator[str]:
+        log = self._names.stream(Stream.LOG)
+        yield from self._names.captured(Stream.LOG)
+        yield from (f"{API}.STREAM.{verb}.{log}" for verb in ("INFO", "MSG.GET"))
 
     def _key(self) -> str:
         bucket = Bucket.INSTALLATION
         return f"{API}.DIRECT.GET.{self._names.bucket_stream(bucket)}.{self._names.key(bucket, INSTALLATION_KEY)}"
 
 
-def _is_decided(subject: str) -> bool:
-    """Return whether only commits have an event of a subject.
-
-    The announcer publishes the public events again, no decision rests on a change of leaders, and notifications have a stream.
-    """
-    if subjects.guard_of(subject) is None or subject.startswith("cron."):
-        return False
-    return subjects.stream_of(subject) in DECISION_STREAMS
+def _beside(streams: Iterable[Stream]) -> list[Stream]:
+    """Return the streams beside that of commits, which every part reads."""
+    return [stream for stream in streams if stream not in DECISION_STREAMS]
 
 
 def _outside(name: str, account: Outside) -> Permissions:

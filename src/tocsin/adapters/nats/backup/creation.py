@@ -19,7 +19,7 @@ from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.archive import Archive, State
 from ....archive.log_archive import LogArchive, commits_of
 from ....domain.commit import FIRST_PARTITION
-from ....subjects import INPUT_STREAMS, LAYOUT, STREAMS, Bucket, Stream
+from ....subjects import DECISION_STREAMS, INPUT_STREAMS, LAYOUT, SERVER_STREAMS, STREAMS, Bucket, Stream
 from ..admin.provision_errors import ServerTooOld
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -60,7 +60,7 @@ def snapshot_order(names: Names) -> tuple[str, ...]:
     buckets = [names.bucket_stream(bucket) for bucket in Bucket if bucket is not Bucket.LEADER]
     # Commits come after the public events, and before the inputs that they take.
     first = map(names.stream, (Stream.NOTIFICATIONS, Stream.LOG))
-    causes = (names.stream(stream) for stream in reversed(STREAMS) if stream is not Stream.LOG)
+    causes = (names.stream(stream) for stream in reversed(STREAMS) if stream not in DECISION_STREAMS)
     effects = (*first, names.commits_stream, *causes)
     return (*queues, *buckets, *effects, names.stream(Stream.OUTPUT), names.stream(Stream.PROGRESS))
 
@@ -177,16 +177,18 @@ class BackupWriter:
 
         If not, messages up to their ends may be in segments that also hold newer messages.
         """
-        ends = {stream: streams[self._names.stream(stream)].last for stream in STREAMS}
+        ends = {stream: streams[self._names.stream(stream)].last for stream in INPUT_STREAMS}
         segments = await self._archive.segments(state=state)
-        return all(span.last <= ends[stream] for segment in segments for stream, span in segment.streams.items())
+        return all(
+            span.last <= ends.get(stream, span.last) for segment in segments for stream, span in segment.streams.items()
+        )
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
         """Yield the durables, except those of work queues.
 
         A work queue holds only what was not handled.
         """
-        for stream in (self._names.stream(stream) for stream in Stream if stream is not Stream.MQ):
+        for stream in (self._names.stream(stream) for stream in SERVER_STREAMS if stream is not Stream.MQ):
             async for info in self._consumers(stream):
                 config: Json = info["config"]
                 if config.get("durable_name") and config["ack_policy"] == "explicit":

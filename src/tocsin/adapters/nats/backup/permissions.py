@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ....subjects import ARCHIVE_STATE, LOG_ARCHIVE, STREAMS, Bucket, Stream, cursor
+from ....subjects import ARCHIVE_STATE, LOG_ARCHIVE, SERVER_STREAMS, STREAMS, Bucket, Stream, cursor
 from ..admin.permissions import API, Permissions
 from ..client.names import Names
 from .creation import snapshot_order
@@ -18,7 +18,7 @@ def backing_up(rules: Permissions, names: Names) -> Permissions:
         *rules.publish,
         *(f"{API}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in order),
         *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in order),
-        *(f"{API}.CONSUMER.LIST.{names.stream(stream)}" for stream in Stream),
+        *(f"{API}.CONSUMER.LIST.{names.stream(stream)}" for stream in SERVER_STREAMS),
     }
     return replace(rules, publish=tuple(sorted(publish)))
 

@@ -17,7 +17,7 @@ from ....archive.archive import Archive
 from ....archive.log_archive import LogArchive
 from ....engine.lost_tail import gap
 from ....ports import ArchiveStore, Projections
-from ....subjects import ARCHIVE_STATE, DECISION_STREAMS, INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, Bucket, Stream
+from ....subjects import ARCHIVE_STATE, INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, Bucket, Stream
 from ..admin.desired_state import all_streams
 from ..admin.provision_errors import ServerTooOld
 from ..admin.resources import create_durable, ensure_stream
@@ -39,7 +39,7 @@ AT_ONCE: Final = 200
 """Requests to remove reports that the server has at once."""
 
 
-_WITHOUT_LIFETIMES: Final = (*DECISION_STREAMS, *sorted(INPUT_STREAMS))
+_WITHOUT_LIFETIMES: Final = (Stream.LOG, *sorted(INPUT_STREAMS))
 """Streams whose messages neither expire nor fire, so that all of them must be there after the restore."""
 
 

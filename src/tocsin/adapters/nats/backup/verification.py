@@ -13,7 +13,7 @@ from ....ports import StoredLog
 from ....services.audit import Auditor, Report
 from ....services.audit.check import PATIENCE
 from ....services.audit.commits import stored_log
-from ....subjects import INSTALLATION_KEY, STREAMS, Bucket
+from ....subjects import INPUT_STREAMS, INSTALLATION_KEY, Bucket
 from . import folder as folders
 from .backup_log import bucket_value, log_of_commits
 from .folder import BackupManifest, FileRecord
@@ -73,7 +73,7 @@ def damaged_files(folder: Path, manifest: BackupManifest) -> Iterator[Damage]:
     present = {path.relative_to(folder) for path in folder.rglob("*") if not path.is_dir()}
     for path in sorted(present - named):
         yield Damage(str(path), "the manifest does not name it")
-    required = [*map(manifest.names.stream, STREAMS), manifest.names.commits_stream]
+    required = [*map(manifest.names.stream, INPUT_STREAMS), manifest.names.commits_stream]
     required.append(manifest.names.bucket_stream(Bucket.INSTALLATION))
     for stream in required:
         if stream not in manifest.streams:

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 from .... import telemetry
 from ....ports import LaggingReplica, LogUnavailable, NotAllowed
-from ....subjects import INSTALLATION_KEY, Bucket, Stream
+from ....subjects import INSTALLATION_KEY, Bucket
 from ..log.projections import NatsProjections, is_marker
 from . import wire
 from .connection import Connection
@@ -28,7 +28,7 @@ async def await_log(connection: Connection, names: Names) -> None:
 
     Streams that do not exist, or that this user may not see, are skipped: their users report a clearer error.
     """
-    streams = (names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION))
+    streams = (names.commits_stream, names.bucket_stream(Bucket.INSTALLATION))
     for stream in streams:
         with suppress(JetStreamError, NotAllowed):
             await retry_until_available(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)

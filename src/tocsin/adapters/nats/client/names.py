@@ -169,11 +169,11 @@ class Names:
         return f"{self.public_prefix}.alert.{job}"
 
     def stream(self, stream: Stream) -> str:
-        """Return the name of a stream: `TOCSIN_LEDGER`."""
+        """Return the name of a stream: `TOCSIN_REPORTS`."""
         return f"{self.root.upper().replace('-', '_')}_{stream}"
 
     def own_streams(self) -> frozenset[str]:
-        """Return the names of the streams that stages consume."""
+        """Return the names of the streams of messages and commits."""
         return stream_names(self.root)
 
     def trigger_durable(self, name: str) -> str:
@@ -213,8 +213,9 @@ class Names:
         return f"{self.root}.webhook.{durable}"
 
     def captured(self, stream: Stream) -> list[str]:
-        """Return the subjects that a stream stores."""
-        return [self.to_wire(relative) for relative in STREAM_SUBJECTS[stream]]
+        """Return the subjects that a stream stores on the server."""
+        stored = (PUBLIC_EVENTS,) if stream is Stream.LOG else STREAM_SUBJECTS[stream]
+        return [self.to_wire(relative) for relative in stored]
 
     def republished(self) -> tuple[str, str]:
         """Return the filter of the events that the log republishes, and their public name."""

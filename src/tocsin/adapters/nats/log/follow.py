@@ -265,7 +265,8 @@ class _Consumer:
         0: no message matches.
         """
         verb = f"STREAM.MSG.GET.{self._stream}"
-        requests = [(verb, json.dumps({"last_by_subj": matches}).encode()) for matches in self._filters or [">"]]
+        # For `>` the server looks at the last sequence alone, and finds nothing if that message was removed.
+        requests = [(verb, json.dumps({"last_by_subj": matches}).encode()) for matches in self._filters or ["*.>"]]
         replies = await self._connection.find_each(requests, absent=wire.NO_MESSAGE_FOUND)
         return max(
             (message["seq"] for reply in replies if reply and self._is_wanted(message := reply["message"])), default=0

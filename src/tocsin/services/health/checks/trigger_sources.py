@@ -10,7 +10,7 @@ from ....domain import ids
 from ....domain.definition import EventTrigger
 from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
-from ....subjects import Stream
+from ....subjects import Bucket, ends_key
 from ...definition_settings import DefinitionSettings
 from ...jobs.event_triggers import outside_stream
 from ..findings import CheckContext, Finding, OverdueKind, ok
@@ -76,10 +76,15 @@ async def sources(context: CheckContext) -> list[Finding]:
     found: dict[OverdueKind, list[str]] = defaultdict(list)
     durables = dict(context.status.trigger_progress)
     triggers = in_force(await context.registrations())
+    places = await context.target.projections.entries(Bucket.TRIGGERS, ends_key(">"))
     for definition, trigger in triggers:
         name = shown(definition, trigger)
         if not is_opened(opened, definition, trigger):
             found[NOT_OPENED].append(name)
+            continue
+        if trigger.job is not None:
+            if ends_key(ids.event_durable(definition.name, trigger.source)) not in places:
+                found[UNHEARD].append(name)
             continue
         stream = _stream(context, trigger, opened.streams)
         if stream not in durables:
@@ -111,9 +116,6 @@ async def refusals(context: CheckContext) -> list[Finding]:
 
 
 def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, Sequence[str]]) -> str:
-    inspection = context.target.inspection
-    if trigger.job is not None:
-        return inspection.stream_name(Stream.LOG)
     if trigger.webhook is not None:
-        return inspection.webhook_stream_name
+        return context.target.inspection.webhook_stream_name
     return outside_stream(trigger, streams) or ""
