@@ -18,6 +18,7 @@ from tocsin.domain.events import (
     Due,
     Enqueued,
     Envelope,
+    Message,
     Planned,
     Queued,
     Recorded,
@@ -27,7 +28,6 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import admit_and_dispatch
 from tocsin.domain.trace_context import Sampling, attempt_of, parse, root_of, trace_id_of
-from tocsin.subjects import Stream
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 GIVEN = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -71,9 +71,9 @@ async def test_without_tracing_no_stored_byte_names_a_trace(world: World) -> Non
     definition = await world.define(job(schedule="0 * * * *"))
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition))
     await world.run(world.planner, world.mq_bridge)
-    stored = [entry for stream in Stream for entry in world.log.stream(stream).entries_after(0)]
-    assert {entry.subject.split(".")[0] for entry in stored} >= {"execution", "cron", "mq"}
-    assert not any(b"traceparent" in entry.body for entry in stored)
+    stored = [*await world.recorded(Message), *await world.log.read("mq.scheduled.>")]
+    assert {recorded.subject.split(".")[0] for recorded in stored} >= {"execution", "cron", "mq"}
+    assert not any(b"traceparent" in recorded.message.encode() for recorded in stored)
 
 
 @pytest.mark.parametrize("name", ["traceparent", "Traceparent"])

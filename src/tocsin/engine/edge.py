@@ -17,12 +17,12 @@ from typing import Any, Final, Protocol
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
 from ..ports import Append, Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
-from ..subjects import DecodeError, Stream
+from ..subjects import Stream
 from ..telemetry.foreign import ForeignMessages
 from .asked import Asked, is_in_log
 from .causes import Proposals
 from .leader_election import LeaderElection
-from .report_lists import UnreadableInput, decode
+from .report_lists import decode, refuse_copy
 from .saved_place import SavedPlace
 from .stage import BoundSubscription
 from .step import (
@@ -42,7 +42,6 @@ from .step import (
     refuse,
 )
 
-_COPIED: Final = DecodeError("it is a reply of the server to a read, whose sender addressed it here")
 BACKOFF_S: Final = (1.0, 5.0, 15.0, 30.0)
 """Seconds after which a decision that failed is made again."""
 SOON_S: Final = 1.0
@@ -181,7 +180,7 @@ class EdgeDecisions:
 
     def _recorded(self, delivery: Delivery) -> Recorded[Message]:
         is_copied = subjects.is_copied_input(delivery.subject, delivery.headers, self._streams)
-        message = UnreadableInput(delivery.body, _COPIED) if is_copied else decode(delivery.subject, delivery.body)
+        message = (refuse_copy if is_copied else decode)(delivery.subject, delivery.body)
         return Recorded(message, delivery.subject, delivery.sequence, delivery.time, delivery.message_id)
 
     async def attempt(self, subscription: BoundSubscription, recorded: Recorded[Message]) -> float | None:

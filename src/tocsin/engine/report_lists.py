@@ -136,6 +136,14 @@ class UnreadableInput(Message):
         return self.body
 
 
+_COPIED: Final = DecodeError("it is a reply of the server to a read, whose sender addressed it here")
+
+
+def refuse_copy(subject: str, body: bytes) -> Message:  # noqa: ARG001 - as `decode` has it
+    """Return a copied input (`subjects.is_copied_input`) as an input that cannot be read."""
+    return UnreadableInput(body, _COPIED)
+
+
 def size_of(message: Message) -> int:
     """Return the size of an input, which is not checked again."""
     return len(message.body if isinstance(message, UnreadableInput) else json_codec.written(message))

@@ -11,8 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
-from ..domain.events import Foreign, Message, Recorded
-from .codec import DecodeError, decode
+from ..domain.events import Foreign, Message, Recorded, Trigger
+from .codec import DecodeError, continued, decode
 from .names import DECISION_STREAMS, SCOPE_TOKENS, STREAM_SUBJECTS, Stream, stream_of
 from .set_aside import VOIDED, UnreadableMessage, digest_of, is_set_aside
 
@@ -143,7 +143,7 @@ def recorded(
     if (reason := foreign_reason(subject, headers, is_reply=is_reply, stream=stream)) is not None:
         return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
     try:
-        return recorded_input(subject, body, message_id, sequence, time, read=read)
+        return recorded_input(subject, body, headers, sequence, time, read=read)
     except DecodeError as error:
         if (reason := junk_reason(subject, body)) is not None:
             return Recorded(Foreign(reason=reason), subject, sequence, time, message_id)
@@ -155,13 +155,15 @@ def recorded(
 def recorded_input(
     subject: str,
     body: bytes,
-    message_id: str | None,
+    headers: Mapping[str, str],
     sequence: int,
     time: datetime,
     *,
     read: Callable[[str, bytes], Message] = decode,
 ) -> Recorded[Message]:
     """Return a message that is stored beside the log, decoded by `read`.
+
+    A trigger continues the trace of its headers.
 
     Raises:
         DecodeError: this version cannot decode it; `stored` names the message.
@@ -171,7 +173,9 @@ def recorded_input(
     except DecodeError as error:
         error.stored = UnreadableMessage(stream_of(subject), subject, sequence, time, digest_of(body))
         raise
-    return Recorded(message, subject, sequence, time, message_id)
+    if isinstance(message, Trigger):
+        message = continued(message, headers)
+    return Recorded(message, subject, sequence, time, headers.get(MESSAGE_ID))
 
 
 def is_foreign(recorded: Recorded[Message]) -> bool:

@@ -172,5 +172,4 @@ class NatsEventLog:
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:
         subject = self._names.from_wire(stored.subject)
-        message_id = stored.headers.get(wire.MESSAGE_ID)
-        return subjects.recorded_input(subject, stored.body, message_id, stored.sequence, stored.time)
+        return subjects.recorded_input(subject, stored.body, stored.headers, stored.sequence, stored.time)

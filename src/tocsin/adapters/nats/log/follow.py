@@ -11,7 +11,7 @@ import asyncio
 import json
 import secrets
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from typing import Final, Protocol, TypeVar
 
 from .... import subjects, telemetry
 from ....domain.events import Message, Recorded
+from ....engine.report_lists import refuse_copy
 from ....ports import Batch, Decode, LogUnavailable, StaleRead
 from ....subjects import DecodeError, Stream
 from ....telemetry import trace_ids
@@ -104,7 +105,8 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    return read(connection, names, stream, filters, after, partial(_batch, decode))
+    own = frozenset(map(names.stream, Stream))
+    return read(connection, names, stream, filters, after, partial(_batch, decode, own))
 
 
 async def read(
@@ -356,12 +358,24 @@ class _Consumer:
         return {"stream_name": self._stream, "config": config, "action": "create"}
 
 
-def _batch(decode: Decode, received: Sequence[Received], caught_up: bool, upto: int) -> Batch:  # noqa: FBT001 - `Batch` has the same flag
+def _batch(  # the flag is that of `Batch`
+    decode: Decode,
+    own: Collection[str],
+    received: Sequence[Received],
+    caught_up: bool,
+    upto: int,  # noqa: FBT001
+) -> Batch:
     messages: list[Recorded[Message]] = []
     for message in received:
+        is_copied = subjects.is_copied_input(message.subject, message.headers, own)
         try:
             recorded = subjects.recorded_input(
-                message.subject, message.body, message.message_id, message.sequence, message.time, read=decode
+                message.subject,
+                message.body,
+                message.headers,
+                message.sequence,
+                message.time,
+                read=refuse_copy if is_copied else decode,
             )
         except DecodeError as error:
             _log.warning(
