@@ -447,7 +447,7 @@ async def test_redelivery_adds_nothing(scene: Scene, stack: AsyncExitStack) -> N
         await scene.agent(stack, name)
     await scene.trigger()
     end = await scene.world.log.end(Stream.LOG)
-    await scene.world.redeliver(scene.world.planner, scene.world.lock_keeper, is_fresh=True)
+    await scene.world.redeliver(scene.world.planner, scene.world.lock_keeper)
     await scene.play()
     assert await scene.world.log.end(Stream.LOG) == end
 

@@ -359,7 +359,7 @@ async def test_hand_over_is_finished_after_a_crash(world: World) -> None:
 async def test_redelivered_task_is_handed_over_once(world: World) -> None:
     await world.given(admitted())
     await run(world)
-    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await world.redeliver(world.mq_bridge)
     assert len(await envelopes(world)) == 1
     assert len(await world.stored(Started)) == 1
 
@@ -522,7 +522,7 @@ async def test_notice_is_stored_once(world: World) -> None:
     await run(world)
     await world.ask_to_cancel(JOB, ID)
     await run(world)
-    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await world.redeliver(world.mq_bridge)
     assert len(await world.log.read("mq.scheduler.cancel.>")) == 1
 
 
@@ -532,7 +532,7 @@ async def test_builtin_function_fails_instead_of_going_out(world: World) -> None
     command = step.changed(function="tocsin.command", builtin={"argv": ["df"]})
     await world.given(admitted(plan().changed(steps=(command,))))
     await run(world)
-    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await world.redeliver(world.mq_bridge)
     await run(world)
     assert not await envelopes(world)
     [end] = await world.stored(Failed)
@@ -557,7 +557,7 @@ async def test_secret_fails_its_task_instead_of_going_out(
     [step] = plan().steps
     await world.given(admitted(plan().changed(steps=(step.changed(**changes),))))
     await run(world)
-    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await world.redeliver(world.mq_bridge)
     await run(world)
     assert not await envelopes(world)
     [end] = await world.stored(Failed)
@@ -621,7 +621,7 @@ async def test_purge_cancels_what_was_not_handed_over(world: World) -> None:
     await world.given(admitted().changed(execution_id=OTHER))
     world.clock.advance(PAUSED_S)
     await run(world)
-    await world.redeliver(world.mq_bridge, is_fresh=True)
+    await world.redeliver(world.mq_bridge)
     [end] = await world.stored(Cancelled)
     assert (end.execution_id, end.reason) == (ID, "queue default purged")
     assert not await envelopes(world)

@@ -120,7 +120,7 @@ async def test_redelivery_raises_nothing_again(world: World) -> None:
     await world.run(world.notifier)
     stored = await facts(world)
     await world.redeliver(world.notifier)
-    await world.redeliver(world.notifier, is_fresh=True)
+    await world.redeliver(world.notifier)
     assert await facts(world) == stored
 
 
@@ -156,7 +156,7 @@ async def test_second_lost_worker_is_raised_once(world: World, *, is_late: bool)
     assert "5 workers (recovery.max_deaths)" in notifications[0].why
     assert "mail.2 at " in notifications[0].why
     await world.redeliver(world.notifier)
-    await world.redeliver(world.notifier, is_fresh=True)
+    await world.redeliver(world.notifier)
     assert await raised(world) == notifications
 
 
@@ -215,7 +215,7 @@ async def test_recovery_survives_a_crash_before_its_outcome(world: World) -> Non
         for _ in range(2):
             await world.handle(world.notifier.subscriptions[0])
     assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True]
-    await world.redeliver(world.notifier, is_fresh=True)
+    await world.redeliver(world.notifier)
     assert [fact.kind for fact in await raised(world)] == [Kind.RECOVERED]
     assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True, False]
 
@@ -330,7 +330,7 @@ async def test_timers_find_an_execution_that_waits(world: World) -> None:
         await world.run(world.notifier)
         assert [fact.kind for fact in await raised(world)] == kinds
     assert {fact.execution_id for fact in await raised(world)} == {waiting}
-    await world.redeliver(world.notifier, is_fresh=True)
+    await world.redeliver(world.notifier)
     assert len(await raised(world)) == 2
 
 

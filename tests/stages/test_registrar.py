@@ -100,7 +100,7 @@ async def test_a_redelivery_after_a_crash_writes_nothing(world: World, monkeypat
     before = await world.projections.get(Bucket.DEFINITIONS, "a_job")
     requests = count_requests(world, monkeypatch)
 
-    await world.redeliver(world.registrar, is_fresh=True)
+    await world.redeliver(world.registrar)
 
     assert await world.projections.get(Bucket.DEFINITIONS, "a_job") == before
     assert requests == {"get_each": 1, "tails": 1}

@@ -8,7 +8,6 @@ from pydantic import JsonValue
 from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import ids
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import (
@@ -30,7 +29,6 @@ from tocsin.domain.events import (
     Report,
     Requested,
     Resolved,
-    RetryTimer,
     Skipped,
     Started,
     validated,
@@ -38,9 +36,7 @@ from tocsin.domain.events import (
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.rerun import unregistered_request
-from tocsin.ports import Loaded, StaleRead
 from tocsin.services.operations import dead_letters
-from tocsin.subjects import Stream
 
 ADA = Actor(identity="ada", source="test")
 ETL, STEP, ONCE = "etl", "main", {"max_attempts": 1}
@@ -154,27 +150,6 @@ async def test_a_replay_that_completes_resolves_its_dead_letter(world: World) ->
     assert (resolved.id, resolved.execution_id, resolved.reason) == (letter.id, begun.execution_id, "replayed")
 
 
-async def test_crash_before_resolution_is_completed_later(world: World) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    begun = await replayed(world, letter.id)
-    append = world.log.append
-
-    async def crash(fact: Any, *, expect: int) -> int:  # noqa: ANN401 - any append
-        if isinstance(fact, Resolved):
-            raise ConnectionError("the process dies here")
-        return await append(fact, expect=expect)
-
-    world.log.append = crash  # type: ignore[method-assign]
-    await answer(world, begun.execution_id, "completed")
-    assert len(await world.stored(Completed)) == 1
-    assert await world.stored(Resolved) == []
-    world.log.append = append  # type: ignore[method-assign]
-    world.clock.advance(60)
-    await run(world)
-    assert [fact.id for fact in await world.stored(Resolved)] == [letter.id]
-
-
 async def test_failed_replay_is_a_dead_letter_linked_back(world: World) -> None:
     await world.define(etl())
     first = await failed(world)
@@ -250,24 +225,19 @@ async def test_replay_of_a_deleted_job_becomes_dead_letter(world: World) -> None
     assert await world.size() == size
 
 
-@pytest.mark.parametrize("is_archived", [False, True])
-async def test_replay_of_a_job_without_registration(world: World, *, is_archived: bool) -> None:
+async def test_replay_of_a_job_without_registration(world: World) -> None:
     definition = JobDefinition.model_validate(etl(overlap_policy="allow"))
     request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
     await world.log.publish(subjects.subject_of(request), request, message_id="m")
     await run(world)
     await answer(world, request.execution_id, "failed")
     [letter] = await world.stored(DeadLettered)
-    if is_archived:
-        scope, upto = subjects.execution(ETL, request.execution_id), world.log.stream(Stream.LOG).last_sequence
-        await InMemoryStreamPurge(world.log).purge(scope, upto=upto)
-        world.store.clear()
     begun = len(await world.stored(Requested))
     await world.given(Replayed(job=ETL, id=letter.id, number=1))
     await run(world)
     replays = (await world.stored(Requested))[begun:]
-    assert [(fact.replay_of, fact.plan.input) for fact in replays] == ([] if is_archived else [(letter.id, {"a": 1})])
-    assert [letter.code for letter in await world.stored(PoisonMessage)] == (["job-not-found"] if is_archived else [])
+    assert [(fact.replay_of, fact.plan.input) for fact in replays] == [(letter.id, {"a": 1})]
+    assert await world.stored(PoisonMessage) == []
 
 
 async def test_failed_steps_of_a_job_without_registration(world: World) -> None:
@@ -285,7 +255,7 @@ async def test_failed_steps_of_a_job_without_registration(world: World) -> None:
     assert [task.step for task in tasks] == ["load"]
 
 
-async def test_request_of_an_unregistered_job_is_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_request_of_an_unregistered_job_is_read(world: World) -> None:
     definition = JobDefinition.model_validate(etl(overlap_policy="allow"))
     request = Enqueued(execution_id="0193a5b0-0000-7000-8000-00000000000a", definition=definition)
     await world.log.publish(subjects.subject_of(request), request, message_id="m")
@@ -296,18 +266,6 @@ async def test_request_of_an_unregistered_job_is_read(world: World, monkeypatch:
     original = await unregistered_request(world.log, letter)
     assert original is not None
     assert (original.execution_id, original.plan.input) == (request.execution_id, {"a": 1})
-
-    async def nothing(_: str) -> list[object]:
-        return []
-
-    monkeypatch.setattr(world.log, "load", nothing)
-    with pytest.raises(StaleRead, match=request.execution_id):
-        await unregistered_request(world.log, letter)
-
-    monkeypatch.undo()
-    scope, upto = subjects.execution(ETL, request.execution_id), world.log.stream(Stream.LOG).last_sequence
-    await InMemoryStreamPurge(world.log).purge(scope, upto=upto)
-    assert await unregistered_request(world.log, letter) is None
 
 
 async def test_replay_with_invalid_input_becomes_dead_letter(world: World) -> None:
@@ -351,56 +309,6 @@ async def test_replay_of_unregistered_job_chooses_no_secret(world: World) -> Non
     await run(world)
     [planned] = [fact for fact in await world.stored(Requested) if fact.execution_id == again.execution_id]
     assert planned.plan.input == {"a": "${env:KNOWN}", "b": 1}
-
-
-async def test_replay_of_archived_dead_letter_becomes_dead_letter(world: World) -> None:
-    """No wait for messages that have left the log, and no lost request."""
-    await world.define(etl())
-    letter = await failed(world)
-    await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
-    upto, begun = world.log.stream(Stream.LOG).last_sequence, await world.stored(Requested)
-    await world.given(Replayed(job=ETL, id=letter.id, number=1))
-    await InMemoryStreamPurge(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
-    world.store.clear()
-    await run(world)
-    [refused] = await world.stored(PoisonMessage)
-    assert refused.reason.startswith(f"dead letter {letter.id} was archived")
-    assert await world.stored(Requested) == begun
-
-
-async def test_i4_handled_replay_is_not_refused_once_archived(world: World) -> None:
-    await world.define(etl(overlap_policy="allow"))
-    letter = await failed(world)
-    await world.given(Resolved(job=ETL, id=letter.id, reason="seen to"))
-    upto = world.log.stream(Stream.LOG).last_sequence
-    await world.given(Replayed(job=ETL, id=letter.id, number=1))
-    subscription, [request] = world.planner.subscriptions[2], await world.recorded(Replayed)
-    await world.durable(subscription).take(1, wait=0)
-    await world.deliver(subscription, request)  # the process stops before it acknowledges
-    await InMemoryStreamPurge(world.log).purge(subjects.dead_letter(ETL, letter.id), upto=upto)
-    world.store.clear()
-    world.clock.advance(31)
-    await run(world)
-    assert [fact.trigger for fact in await world.stored(Requested)] == ["event", "replay"]
-    assert (await world.stored(PoisonMessage), world.pending) == ([], 0)
-
-
-async def test_lagging_replica_starts_no_replay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    await world.given(Replayed(job=ETL, id=letter.id, number=1))
-    [asked] = await world.recorded(Replayed)
-
-    async def nothing(*scopes: str, **_: object) -> Loaded:
-        return Loaded([[] for _ in scopes], 0)
-
-    async def empty(_: str, **__: object) -> list[object]:
-        return []
-
-    monkeypatch.setattr(world.log, "load_each", nothing)
-    monkeypatch.setattr(world.log, "load", empty)
-    with pytest.raises(StaleRead, match="dead-letter"):
-        await world.deliver(world.planner.subscriptions[2], asked, log=world.log)
 
 
 async def test_replay_uses_the_definition_when_it_was_requested(world: World) -> None:
@@ -450,17 +358,6 @@ async def test_an_input_is_handed_in_again_once(world: World) -> None:
     assert await world.stored(CancelRequest) == [request]
     [resolved] = await world.stored(Resolved)
     assert (resolved.id, resolved.reason, resolved.execution_id) == (refused.id, "handed in again", None)
-
-
-async def test_timer_is_published_again_by_the_log(world: World) -> None:
-    timer = RetryTimer(job=ETL, execution_id="some-id", step="s", attempt=2)
-    refused = refused_message(subjects.subject_of(timer), timer)
-    await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
-    await world.run(world.planner)
-    world.clock.advance(1)
-    assert await world.stored(RetryTimer) == [timer]
-    await world.run(world.planner)
-    assert len(await world.stored(Resolved)) == 1
 
 
 async def test_a_fact_is_not_handed_in_again(world: World) -> None:

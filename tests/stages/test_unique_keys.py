@@ -10,7 +10,6 @@ import pytest
 from tests.domain.given import NOON
 from tests.stages.world import Reads, World
 from tocsin import subjects
-from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -30,7 +29,6 @@ from tocsin.engine.step import Step
 from tocsin.engine.unique_keys import begin_unique
 from tocsin.ports import Write, Written
 from tocsin.stages import planner
-from tocsin.subjects import ENQUEUED, Bucket, Stream
 
 JOB = "ojs.work"
 KEY = "a" * 64
@@ -55,14 +53,6 @@ async def enqueue(world: World, *requests: Enqueued) -> None:
 async def planned(world: World, *requests: Enqueued) -> None:
     await enqueue(world, *requests)
     await world.run(world.planner)
-
-
-async def taken_by_dead_planner(world: World, execution_id: str, *, replaces: str) -> None:
-    """Give the key of the only holder to an execution that has not begun."""
-    [first] = await world.recorded(KeyTaken)
-    taken = {"job": JOB, "key": KEY, "execution_id": execution_id, "enqueued_at": NOON, "replaces": [replaces]}
-    others = [{"execution_id": replaces, "taken": first.sequence, "enqueued_at": NOON}]
-    await world.given(validated(KeyTaken, {**taken, "others": others}))
 
 
 async def ended(world: World, execution_id: str) -> None:
@@ -215,67 +205,8 @@ async def test_replacement_keeps_the_schedule_if_wanted(world: World) -> None:
 async def test_redelivery_changes_nothing(world: World, on_conflict: str) -> None:
     await planned(world, *(request(id_, on_conflict) for id_ in "abc"))
     size, before = await world.size(), await statuses(world)
-    for is_fresh in (False, True):
-        await world.redeliver(world.planner, is_fresh=is_fresh)
+    await world.redeliver(world.planner)
     assert (await world.size(), await statuses(world)) == (size, before)
-
-
-@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
-async def test_job_that_has_not_begun_counts(world: World, on_conflict: str) -> None:
-    """The planner died after it stored the key; another request comes first."""
-    await world.given(KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=NOON))
-    await planned(world, request("b", on_conflict))
-    assert await statuses(world) == ({"b": "skipped"} if on_conflict == "reject" else {"a": "skipped", "b": "admitted"})
-    await planned(world, request("a"))
-    assert (await statuses(world))["a"] == ("admitted" if on_conflict == "reject" else "skipped")
-
-
-async def test_second_replacement_ends_both_earlier_jobs(world: World) -> None:
-    await planned(world, request("a"))
-    await taken_by_dead_planner(world, "b", replaces="a")
-    await planned(world, request("c", "replace"))
-    assert await statuses(world) == {"a": "cancelled", "b": "skipped", "c": "admitted"}
-    await planned(world, request("b", "replace"))
-    assert (await statuses(world))["b"] == "skipped"
-
-
-async def test_abandoned_key_blocks_no_job(world: World) -> None:
-    await world.given(KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=world.clock.now()))
-    world.clock.advance(61)
-    await planned(world, request("b"), request("a"))
-    assert await statuses(world) == {"a": "skipped", "b": "admitted"}
-
-
-async def test_archived_job_does_not_count(world: World) -> None:
-    taken = KeyTaken(job=JOB, key=KEY, execution_id="a", enqueued_at=NOON)
-    await world.given(taken)
-    [recorded] = await world.recorded(KeyTaken)
-    await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), str(recorded.sequence).encode(), expect=0)
-    await planned(world, request("b", states=("available", "completed")))
-    assert await statuses(world) == {"b": "admitted"}
-
-
-async def test_key_taken_long_ago_starts_one_job(world: World) -> None:
-    """The planner died before the job began, and the archive has passed it since."""
-    await planned(world, request("z"))
-    await taken_by_dead_planner(world, "a", replaces="z")
-    archived = str(await world.log.end(Stream.LOG)).encode()
-    await world.projections.put(Bucket.CURSORS, subjects.cursor(Stream.LOG), archived, expect=0)
-    await planned(world, request("a", "replace"), request("b", "replace"))
-    assert await statuses(world) == {"z": "cancelled", "a": "cancelled", "b": "admitted"}
-
-
-@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
-async def test_key_that_the_archiver_released_is_taken_once(world: World, on_conflict: str) -> None:
-    """The planner remembers the key and the open job, and both are gone."""
-    await planned(world, request("a"))
-    await ended(world, "a")
-    for scope in ("unique.>", "execution.>"):
-        await InMemoryStreamPurge(world.log).purge(scope, upto=await world.log.end(Stream.LOG))
-    assert (await statuses(world), await world.stored(KeyTaken)) == ({}, [])
-    await planned(world, request("b", on_conflict), request("c"))
-    assert await statuses(world) == {"b": "admitted", "c": "skipped"}
-    assert [taken.execution_id for taken in await world.stored(KeyTaken)] == ["b"]
 
 
 async def test_replay_counts_as_its_job(world: World) -> None:
@@ -293,16 +224,3 @@ async def test_replay_counts_as_its_job(world: World) -> None:
     assert await statuses(world) == {"a": "failed", replay: "admitted", "b": "skipped"}
     await planned(world, request("c", "replace"))
     assert (await statuses(world))[replay] == "cancelled"
-
-
-async def test_copies_agree_when_both_decide_on_old_states(world: World) -> None:
-    """Each copy has read that the key is free."""
-    [enqueued] = [s for s in world.planner.subscriptions if s.durable == ENQUEUED]
-    copies = [world.copy() for _ in range(3)]
-    await enqueue(world, *(request(id_) for id_ in "abc"))
-    requests = await world.log.read("enqueue.>")
-    for copy, recorded in zip(copies, requests, strict=True):
-        await world.deliver(enqueued, recorded, store=copy)
-    for copy, recorded in zip(reversed(copies), requests, strict=True):
-        await world.deliver(enqueued, recorded, store=copy)
-    assert sorted((await statuses(world)).values()) == ["admitted", "skipped", "skipped"]

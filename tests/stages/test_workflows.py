@@ -14,7 +14,6 @@ from tocsin.domain.events import (
     Completed,
     Dispatched,
     Enqueued,
-    Exhausted,
     Failed,
     Failure,
     StepMeta,
@@ -78,16 +77,6 @@ async def test_callbacks_of_a_failed_batch_are_dispatched(world: World, order: s
     await end(world, "completed", "z")
     [completed] = await world.stored(Completed)
     assert completed.cancelled_steps == ("y",)
-
-
-async def test_repeated_failure_dispatches_no_callback_again(world: World) -> None:
-    await world.given(admitted(plan_of(BATCH)))
-    await run(world)
-    await end(world, "completed", "a")
-    await end(world, "failed", "b")
-    [exhausted] = await world.recorded(Exhausted)
-    await world.deliver(world.dag_advancer.subscriptions[0], exhausted)
-    assert await tasks(world) == ["a", "b", "x", "z"]
 
 
 async def test_batch_without_a_due_callback_ends(world: World) -> None:
