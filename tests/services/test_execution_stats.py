@@ -3,8 +3,7 @@
 from datetime import timedelta
 from pathlib import Path
 
-from tests.archived_log import OVER, ArchivedLog
-from tests.stages.recovering import GRAPH, JOB, MINUTE, begin, begin_and_lose, recovering, store, succeeded
+from tests.stages.recovering import GRAPH, JOB, LOSS, MINUTE, Scene
 from tests.stages.world import World
 from tests.system.running import running
 from tocsin import Context, Worker
@@ -17,37 +16,30 @@ from tocsin.subjects import Stream
 
 async def test_what_was_lost_and_recovered_is_counted(tmp_path: Path) -> None:
     world = World()
+    scene = Scene(world)
     await world.define({**JOB, "overlap_policy": "allow"})
-    async with recovering(world) as scene:
-        await world.run(*scene.stages)
-        await begin(scene, "before")
-        await store(world, succeeded(await scene.claim()))
-        await world.run(*scene.stages)
-        await scene.passes(MINUTE)
-        since = world.clock.now()
-        await begin(scene, "it runs")
-        await store(world, succeeded(await scene.claim()))
-        await world.run(*scene.stages)
-        await world.define({**GRAPH, "overlap_policy": "allow"})
-        await begin_and_lose(scene, "it is lost once")
-        await scene.passes(5 * MINUTE + 1)
-        for _ in range(2):
-            await store(world, succeeded(await scene.claim()))
-            await world.run(*scene.stages)
-        await begin_and_lose(scene, "it is lost for good")
-        for _ in range(3):
-            await scene.passes_without_steps(5 * MINUTE + 1)
-            await scene.lose()
-        await scene.passes(5 * MINUTE + 1)
-        await begin(scene, "it waits")
+    await scene.begin("before")
+    await scene.report(await scene.claim())
+    await scene.passes(MINUTE)
+    since = world.clock.now()
+    await scene.begin("it runs")
+    await scene.report(await scene.claim())
+    await world.define({**GRAPH, "overlap_policy": "allow"})
+    await scene.begin_and_lose("it is lost once")
+    await scene.passes(LOSS)
+    for _ in range(2):
+        await scene.report(await scene.claim())
+    await scene.begin_and_lose("it is lost for good")
+    for _ in range(3):
+        await scene.passes_in_vain(LOSS)
+    await scene.passes(LOSS)
+    await scene.begin("it waits")
     now = world.clock.now()
     async with open_history(f"sqlite:///{tmp_path}/history.db") as history:
         facts = await world.log.read("execution.>")
         for number, fact in enumerate(facts):  # the history is no worse for batches of one event
             before = facts[number - 1].sequence if number else 0
             await history.record(Stream.LOG, [fact], after=before, upto=fact.sequence)
-        await ArchivedLog(world.log, world.projections).take(*OVER)
-        assert await world.log.read("execution.>") == []
         found = await statistics(history.summaries, since=since, now=now)
         everything = await statistics(history.summaries, since=since - timedelta(days=1), now=now)
         nothing = await statistics(history.summaries, since=now + timedelta(seconds=1), now=now)

@@ -8,18 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from tests.stages.recovering import (
-    GRAPH,
-    JOB,
-    MINUTE,
-    Scene,
-    begin,
-    begin_and_lose,
-    recovering,
-    started,
-    store,
-    succeeded,
-)
+from tests.stages.recovering import GRAPH, JOB, LOSS, SILENCE, Scene, started
 from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin.domain.events import Dispatched, Failed, Lost, Message, Recorded, Recovered, Report, Started
@@ -33,39 +22,35 @@ def everything() -> StoredEvents:
 
 async def happened() -> StoredEvents:
     world = World()
+    scene = Scene(world)
     await world.define(JOB)
-    async with recovering(world) as scene:
-        await world.run(*scene.stages)
-        await begin(scene, "its task is lost, and its second attempt silent")
-        await recover_a_task(scene)
-        await store(world, succeeded(await scene.claim(), outcome="failed"))
-        await scene.passes(2)
-        await scene.passes(2)
-        await scene.claim()
-        await scene.passes(41)
-        await world.define(GRAPH)
-        await begin_and_lose(scene, "it is lost for good")
-        for _ in range(3):
-            await scene.passes_without_steps(5 * MINUTE + 1)
-            await scene.lose()
-        await scene.passes(5 * MINUTE + 1)
-        await world.define({**JOB, "execution_timeout": "20s"})
-        await begin(scene, "it takes too long")
-        await scene.claim()
-        await scene.passes(21)
-    async with recovering(world, outside=frozenset({"default"})) as scene:
-        await world.define({**JOB, "retry": {"max_attempts": 1}})
-        await begin(scene, "nobody outside answers")
-        await world.run(world.mq_bridge)
-        await scene.passes(41)
+    await scene.begin("its task is lost, its first attempt fails, and its second is silent")
+    await recover_a_task(scene)
+    await scene.report(await scene.claim(), "failed")
+    await scene.passes(2)
+    await scene.claim()
+    await scene.passes(SILENCE)
+    await world.define(GRAPH)
+    await scene.begin_and_lose("it is lost for good")
+    for _ in range(3):
+        await scene.passes_in_vain(LOSS)
+    await scene.passes(LOSS)
+    await world.define({**JOB, "execution_timeout": "20s"})
+    await scene.begin("it takes too long")
+    await scene.claim()
+    await scene.passes(21)
+    await world.define({**JOB, "retry": {"max_attempts": 1}})
+    await scene.begin("its only attempt is silent")
+    await scene.claim()
+    await scene.passes(SILENCE)
     return await StoredEvents.of(world.log)
 
 
 async def recover_a_task(scene: Scene) -> None:
-    """Store the recovery of a task, as versions did whose workers pulled tasks by themselves."""
+    """Store the recovery of a task that no worker claimed."""
     world = scene.world
     task, since = await scene.only(Dispatched), world.clock.now()
-    await world.clock.run(5 * MINUTE + 1)
+    world.clock.advance(LOSS)
     lost = (Lost(what="dispatched", since=since, step=task.step, attempt=task.attempt),)
     await world.given(
         Recovered(job=task.job, execution_id=task.execution_id, recovery=1, lost=lost, recovered_at=world.clock.now())
