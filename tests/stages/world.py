@@ -12,12 +12,16 @@ import msgspec
 from tests.domain.given import KEY
 from tests.stages.process import PARTITION, SEAL, Process, WatchedInputs, WorldLog
 from tocsin import subjects, telemetry
+from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
+from tocsin.archive.commit_reader import CommitReader
+from tocsin.archive.log_archive import LogArchive
 from tocsin.bootstrap.commits import LED
 from tocsin.domain import ledger
-from tocsin.domain.commit import CommitEvent
+from tocsin.domain.commit import CommitEvent, Seal
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, Recorded, Trigger, unfold
 from tocsin.domain.log_events import is_log_event
@@ -42,6 +46,10 @@ SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that
 INPUTS: Final = (Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
 
 
+async def seal() -> Seal:
+    return SEAL
+
+
 class World:
     """A log, and stages that read it on request."""
 
@@ -57,6 +65,12 @@ class World:
         self.view.fold, self.view.is_folding, self.view.proposals = self.parts.fold, True, self.parts.loop
         self.view.begin(self.parts.chain, 0)
         self.log = WorldLog(self.inputs, self.view)
+        commits, archive = (
+            CommitReader(self.commits, PARTITION, seal, "k1"),
+            LogArchive(InMemoryArchiveStore(), self.projections),
+        )
+        self.past = CommitStoredLog(InMemoryStoredLog(self.inputs), commits, archive, self._newest)
+        """Every message ever stored, as readers of the past see it."""
         self.sources = Sources(self.log, self.projections, self.clock)
         self.decisions = EdgeDecisions(self.view, self.sources)
         self._processes: dict[tuple[str, ...], Process] = {}
@@ -89,6 +103,9 @@ class World:
         """Return a candidate for a leader lease."""
         del ttl
         return LeaderElection(self.projections, ClockGuard(self.log, self.clock), key=lease, holder="test")
+
+    async def _newest(self) -> int:
+        return self.view.number
 
     # --- given ---------------------------------------------------------------------------------------------------------
 

@@ -3,14 +3,11 @@
 The ticker, the planner and the lock keeper decide. The test plays the workers, the users, and the absences of a leader.
 """
 
-import asyncio
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from random import Random
 from typing import Any, Final
-
-from tocsin.engine.due_queue import CircuitBreaker
 
 from tests.stages.world import World
 from tocsin import subjects
@@ -28,13 +25,8 @@ from tocsin.domain.events import (
     Started,
     unfold,
 )
-from tocsin.domain.ledger import MAX_FIRED_PER_MINUTE
-from tocsin.engine.clock_guard import ClockGuard
-from tocsin.engine.leader_election import LeaderElection
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.queue_decisions import QueueDecisions
-from tocsin.stages.ticker import Ticker
-from tocsin.testing import settle
 
 ADA: Final = Actor(identity="ada", kind="token")
 STARTS: Final = (
@@ -89,8 +81,6 @@ class History:
     start: datetime | None = None
     pauses: tuple[tuple[float, float], ...] = ()
     """Hours between which the queue `default` is paused; tasks start after it."""
-    per_minute: int = MAX_FIRED_PER_MINUTE
-    """The instants of a job that the ticker lets fire in a minute."""
     _events: list[tuple[datetime, int, str, tuple[Any, ...]]] = field(default_factory=list)
     _number: int = 0
     _read_upto: int = 0
@@ -109,32 +99,16 @@ class History:
         self._pass_until(start)
         self._store_slowly()
         until = start + timedelta(hours=self.hours)
-        leadership = LeaderElection(
-            self.world.projections, ClockGuard(self.world.log, self.world.clock), key="ticker", holder="a"
-        )
-        await leadership.run_once()
-        leadership._until = float("inf")
-        ticker = Ticker(self.world.log, leadership, self.world.clock)
-        ticker._breaker = CircuitBreaker(self.world.clock, per_minute=self.per_minute)
-        following = asyncio.create_task(ticker.follow())
-        await settle()
         rules = self.rules or [draw_definition(self.chance, f"job-{n}") for n in range(self.chance.choice((1, 2)))]
         for rule in rules:
             self.definitions[rule["name"]] = rule
             await self._define(rule["name"])
         self._script(start, until)
-        try:
-            while self._events and self._events[0][0] <= until:
-                at, _, verb, args = heappop(self._events)
-                self._pass_until(at)
-                if verb == "tick":
-                    await settle()
-                    await ticker.run_once(self.now)
-                else:
-                    await getattr(self, f"_{verb}")(*args)
-                await self._decide()
-        finally:
-            following.cancel()
+        while self._events and self._events[0][0] <= until:
+            at, _, verb, args = heappop(self._events)
+            self._pass_until(at)
+            await getattr(self, f"_{verb}")(*args)
+            await self._decide()
         self._pass_until(until)
 
     def _script(self, start: datetime, until: datetime) -> None:
@@ -161,6 +135,9 @@ class History:
             self._put(at, chance.choice(verbs), chance.choice(names), number)
 
     # --- what happens -------------------------------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        await self.world.run(self.world.ticker)
 
     async def _trigger(self, job: str, number: int) -> None:
         await self.world.trigger(job, f"m-{number}", trigger="manual")

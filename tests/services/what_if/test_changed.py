@@ -16,7 +16,6 @@ from tocsin.services.jobs import Registry
 from tocsin.services.what_if import Question, WhatIf, replays
 from tocsin.settings import Queue
 from tocsin.settings.model import QueueRate
-from tocsin.testing import InMemoryStoredLog
 
 MIDNIGHT = datetime(2026, 5, 11, tzinfo=UTC)
 HOURLY = {"name": "report", "schedule": "0 * * * *", "function": "f", "overlap_policy": "skip"}
@@ -48,7 +47,7 @@ async def ask(
     definitions = tuple(JobDefinition.model_validate(rule) for rule in rules)
     jobs = await Registry(log, history.world.projections, clock).jobs() if "capacity" in fields else ()
     window = {"since": MIDNIGHT, "until": history.now} | fields
-    return await WhatIf(log, InMemoryStoredLog(log), queues=queues).ask(Question(definitions, **window), jobs)
+    return await WhatIf(log, history.world.past, queues=queues).ask(Question(definitions, **window), jobs)
 
 
 async def test_overlap_policy_allow_would_skip_nothing() -> None:
@@ -254,7 +253,7 @@ async def test_hidden_definition_has_no_past() -> None:
 
     log = history.world.log
     question = Question((JobDefinition.model_validate(HOURLY),), MIDNIGHT, history.now)
-    report = await WhatIf(log, InMemoryStoredLog(log)).ask(question, (), may_see=nothing)
+    report = await WhatIf(log, history.world.past).ask(question, (), may_see=nothing)
     assert report.before.executions == 0
     assert report.jobs[0].recorded_runs == 0
 
