@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from tests.conformance.given import dispatched
 from tests.conformance.worlds import NatsWorld, nats_world
 from tests.test_subjects import MESSAGES
 from tocsin import subjects

@@ -6,7 +6,7 @@ declaration. `Stage.bind` joins it with the object that has the decisions as met
 (`commit_loop`), or it runs at the edge of the log (`edge`). Loops of a stage may wait and write by themselves.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial

@@ -363,7 +363,7 @@ def _batch(  # the flag is that of `Batch`
     own: Collection[str],
     received: Sequence[Received],
     caught_up: bool,
-    upto: int,  # noqa: FBT001
+    upto: int,
 ) -> Batch:
     messages: list[Recorded[Message]] = []
     for message in received:
