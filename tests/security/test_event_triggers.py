@@ -68,8 +68,10 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         )
         [built] = await tocsin.ended("build", Admitted)
         assert built.plan.input == {"ref": "main"}
-        for stream in ("SHOP", "KV_flags", streams.log_stream):
+        for stream in ("SHOP", "KV_flags"):
             await tocsin.until(partial(streams.names, stream))
+        projections = tocsin.installation.projections
+        await tocsin.until(partial(projections.entries, Bucket.TRIGGERS, subjects.ends_key(">")))
         await shop.connection.store("shop.orders.new", b'{"id": 1}', {})
         await shop.connection.store("$KV.flags.checkout.a", b"1", {})
         await tocsin.ended("sync", Admitted)
@@ -86,8 +88,8 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
         for role in ("operator", "viewer", "api"):
             observer = await stack.enter_async_context(connected(secured, tmp_path, role))
             inspection = health_target(observer).inspection
-            found = [await inspection.triggers(stream) for stream in ("SHOP", "KV_flags", streams.log_stream)]
-            assert [len(names or ()) for names in found] == [1, 1, 1]
+            found = [await inspection.triggers(stream) for stream in ("SHOP", "KV_flags")]
+            assert [len(names or ()) for names in found] == [1, 1]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

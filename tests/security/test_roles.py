@@ -342,12 +342,12 @@ FACTS = {
 GRANTED = {
     "registrar": {"commit"},
     "ticker": {"commit"},
-    "planner": {"commit", "ignored", "triggered", "report", "timer", "delay"},
+    "planner": {"commit", "ignored", "triggered", "report"},
     "event-listener": {"commit", "trigger", "ignored", "debounce"},
-    "lock-keeper": {"commit", "triggered"},
-    "dag-advancer": {"commit", "timer", "delay", "expiry"},
+    "lock-keeper": {"commit"},
+    "dag-advancer": {"commit"},
     "lease-keeper": {"commit", "report"},
-    "retrier": {"commit", "delay", "timer"},
+    "retrier": {"commit"},
     "dead-letter-sink": {"commit"},
     "recorder": set[str](),
     "recoverer": {"commit", "report"},
@@ -357,7 +357,7 @@ GRANTED = {
     "notifier": {"commit", "raised", "delivered"},
     "scheduler": {
         *("commit", "triggered", "ignored", "trigger", "report", "progress", "raised", "delivered"),
-        *("timer", "delay", "lease", "expiry", "debounce"),
+        *("lease", "debounce"),
     },
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},
@@ -568,8 +568,8 @@ async def test_worker_changes_nothing_in_the_log(headers: dict[str, str], secure
 
 @pytest.mark.parametrize("target", ["tocsin.0.execution.j.0198.completed", "tocsin.0.ledger.evil.defined"])
 async def test_timer_cannot_store_an_event(target: str, secured: Server, tmp_path: Path) -> None:
-    async with connected(secured, tmp_path, "retrier") as installation:
-        wire = installation.names.to_wire("delay.j.0198.retry.main.2")
+    async with connected(secured, tmp_path, "matcher") as installation:
+        wire = installation.names.to_wire("delay.j.0198.lease.main.1.1")
         headers = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": target}
         with pytest.raises(JetStreamError):
             await installation.connection.store(wire, b"{}", headers)

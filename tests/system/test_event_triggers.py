@@ -16,7 +16,6 @@ from tests.services.health.test_status import program
 from tests.system.processes import environment_of
 from tests.system.running import Running, running
 from tocsin import Context, Worker, bootstrap, subjects
-from tocsin.adapters.commit_event_streams import PREFIX
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -274,7 +273,7 @@ async def test_subject_that_is_not_opened_is_not_heard(nats_url: str, tmp_path: 
 async def ends_heard(tocsin: Running) -> Collection[str]:
     """The durables of triggers over ends of executions."""
     installation = tocsin.installation
-    return await installation.projections.entries(Bucket.TRIGGERS, f"{PREFIX}>")
+    return await installation.projections.entries(Bucket.TRIGGERS, subjects.ends_key(">"))
 
 
 async def test_end_of_a_job_starts_another(nats_url: str, tmp_path: Path) -> None:

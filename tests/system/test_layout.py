@@ -65,7 +65,7 @@ async def test_init_refuses_an_older_layout(connection: Connection, names: Names
 
 async def test_init_refuses_a_newer_layout(connection: Connection, names: Names) -> None:
     await provision(connection, names)
-    await _set_layout(connection, names.stream(Stream.LEDGER), str(LAYOUT + 1))
+    await _set_layout(connection, names.commits_stream, str(LAYOUT + 1))
 
     with pytest.raises(UnsupportedLayout) as caught:
         await provision(connection, names)
@@ -78,7 +78,7 @@ async def test_nothing_starts_on_an_older_layout(nats_url: str, tmp_path: Path) 
     async with bootstrap.connect(configured) as installation:
         await bootstrap.initialize(installation)
         assert await bootstrap.is_set_up(installation, within=1)
-        await _set_layout(installation.connection, installation.names.stream(Stream.LOG), None)
+        await _set_layout(installation.connection, installation.names.commits_stream, None)
 
         for start in (_command, _stages):
             with pytest.raises(UnsupportedLayout) as caught:
@@ -90,7 +90,7 @@ async def test_nothing_starts_on_an_older_layout(nats_url: str, tmp_path: Path) 
 async def test_doctor_reports_only_the_layout(nats_url: str, tmp_path: Path) -> None:
     async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
         await bootstrap.initialize(installation)
-        await _set_layout(installation.connection, installation.names.stream(Stream.LEDGER), None)
+        await _set_layout(installation.connection, installation.names.commits_stream, None)
 
         (finding,) = await examine(bootstrap.health_target(installation))
 
@@ -101,7 +101,7 @@ async def test_doctor_reports_only_the_layout(nats_url: str, tmp_path: Path) -> 
 async def test_status_refuses_an_older_layout(nats_url: str, tmp_path: Path) -> None:
     async with bootstrap.connect(settings(nats_url, tmp_path)) as installation:
         await bootstrap.initialize(installation)
-        await _set_layout(installation.connection, installation.names.stream(Stream.LEDGER), None)
+        await _set_layout(installation.connection, installation.names.commits_stream, None)
 
         with pytest.raises(UnsupportedLayout):
             await status(bootstrap.health_target(installation))

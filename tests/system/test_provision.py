@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from nats.aio.client import Client, ServerVersion
 
-from tests.conformance.given import dispatched, report
+from tests.conformance.given import report
 from tests.conformance.worlds import fresh_names
 from tests.durables import NatsDurable
 from tocsin import subjects
@@ -48,7 +48,16 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.process import OLDEST_SERVER, installed_binary
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable, Publish
-from tocsin.subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LAYOUT_KEY, OUTPUT_STREAMS, Bucket, Stream
+from tocsin.subjects import (
+    INPUT_STREAMS,
+    INSTALLATION_KEY,
+    LAYOUT,
+    LAYOUT_KEY,
+    OUTPUT_STREAMS,
+    SERVER_STREAMS,
+    Bucket,
+    Stream,
+)
 
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",))
 DURABLES = durable_specs([REPORTS], bridge=True, task_ack_wait=30)
@@ -64,9 +73,10 @@ async def test_everything_is_created_once(connection: Connection, names: Names) 
 
     reports, mq = map(names.stream, (Stream.REPORTS, Stream.MQ))
     assert [(change.kind, change.name) for change in first] == [
-        *(("stream", names.stream(stream)) for stream in Stream),
+        *(("stream", names.stream(stream)) for stream in SERVER_STREAMS),
         *(("stream", names.bucket_stream(bucket)) for bucket in Bucket),
         ("stream", names.archive_stream),
+        ("stream", names.commits_stream),
         ("consumer", f"{reports}/reports"),
         ("consumer", f"{mq}/job-executors"),
         ("key", f"{names.root}_installation/report-key"),
@@ -103,7 +113,7 @@ async def test_every_stream_of_an_installation_has_a_limit(
     assert made.keys() == set(all_streams(names))
     unlimited = {name for name, each in made.items() if max(each["max_bytes"], each["max_msgs"]) <= 0}
     # A limit would lose decisions. Only stages and the API write there, as much as limited inputs and the quotas of jobs permit.
-    decisions = map(names.stream, (Stream.LEDGER, Stream.LOG, Stream.TIMERS))
+    decisions = names.commits_stream, names.stream(Stream.LOG), names.stream(Stream.TIMERS)
     assert unlimited == {*decisions, names.archive_stream}
 
 
@@ -205,16 +215,15 @@ async def test_main_streams_compress_what_they_store(connection: Connection, nam
     config = await _stream(connection, plain)
     await connection.manage(f"STREAM.UPDATE.{plain}", json.dumps(config | {"compression": "none"}).encode())
 
-    assert {stream for stream in Stream if await _compression(connection, names, stream) != "s2"} == {Stream.MQ}
+    assert {stream for stream in SERVER_STREAMS if await _compression(connection, names, stream) != "s2"} == {Stream.MQ}
     await provision(connection, names, bridge=True)
-    assert {await _compression(connection, names, stream) for stream in Stream} == {"s2"}
+    assert {await _compression(connection, names, stream) for stream in SERVER_STREAMS} == {"s2"}
 
-    task = dispatched()
-    await log.append(task, expect=0)
-    assert [recorded.message for recorded in await log.read("execution.>")] == [task]
+    await log.publish(subjects.subject_of(report()), report(), message_id="1")
+    assert [recorded.message for recorded in await log.read("report.>")] == [report()]
 
 
-@pytest.mark.parametrize("stream", [Stream.LEDGER, Stream.LOG])
+@pytest.mark.parametrize("stream", [Stream.TIMERS, Stream.LOG])
 async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names, stream: Stream) -> None:
     await provision(connection, names)
 
@@ -408,7 +417,7 @@ async def test_two_installations_share_a_server(connection: Connection) -> None:
         logs.append(NatsEventLog(connection, names))
 
     for log in logs:
-        assert await log.append(dispatched(), expect=0) == 1
+        assert await log.publish(subjects.subject_of(report()), report(), message_id="1") == 1
 
 
 # --- what is in the way ----------------------------------------------------------------------------------------------
@@ -459,7 +468,7 @@ async def test_more_replicas_than_there_are_servers(connection: Connection, name
     with pytest.raises(StreamRejected) as caught:
         await provision(connection, names, replicas=3)
 
-    assert (caught.value.code, caught.value.stream) == ("stream-rejected", names.stream(Stream.LEDGER))
+    assert (caught.value.code, caught.value.stream) == ("stream-rejected", names.stream(Stream.INPUTS))
     assert "replicas" in caught.value.reason
 
 

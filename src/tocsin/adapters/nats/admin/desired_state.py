@@ -352,7 +352,7 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check the commits and the public events, because every user may read their state. Streams that do not exist, or
+    By default, check that of commits, because every user may read its state. Streams that do not exist, or
     whose state this user may not read, are skipped.
 
     Raises:
@@ -360,7 +360,7 @@ async def require_layout(connection: Connection, names: Names, streams: Iterable
         LogUnavailable: the server does not answer.
     """
     if streams is None:
-        streams = names.commits_stream, names.stream(Stream.LOG)
+        streams = (names.commits_stream,)
     await asyncio.gather(*(_require(connection, names, stream) for stream in streams))
 
 
