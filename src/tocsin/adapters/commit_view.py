@@ -16,7 +16,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain import lock
-from ..domain.commit import CommitEvent, Seal
+from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
 from ..domain.log_events import is_log_event
 from ..engine.broken_keys import Broken
@@ -29,6 +29,7 @@ from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, LogUnavail
 from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
+from .log_terms import LogTerms
 from .scope_reads import ScopeReads, SharedEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
 
@@ -107,6 +108,8 @@ class CommitView:
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
         self._routes = Routes[_Feed](())
+        self._terms: dict[str, LogTerms] = {}
+        """The terms of leaders that were read, by lease."""
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
 
     @property
@@ -276,6 +279,14 @@ class CommitView:
 
     async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
         """Yield events after a number, up to a number, from the nearest known head."""
+        async with aclosing(self._past_commits(after, upto)) as commits:
+            async for commit in commits:
+                for number, event in enumerate(commit.events, commit.first):
+                    if after < number <= upto and takes(event.subject):
+                        yield SharedEvent(event, number, commit.at, None)
+
+    async def _past_commits(self, after: int, upto: int) -> AsyncGenerator[Commit, None]:
+        """Yield commits with events after a number, up to a number, and some before."""
         if upto <= after or self.chain is None:
             return
         chain = Chain(self._seal, self.chain.heads.before(after))
@@ -283,11 +294,8 @@ class CommitView:
         async with aclosing(follower) as batches:
             async for batch in batches:
                 for body in batch.bodies:
-                    if (commit := chain.take(body)) is None:
-                        continue
-                    for number, event in enumerate(commit.events, commit.first):
-                        if after < number <= upto and takes(event.subject):
-                            yield SharedEvent(event, number, commit.at, None)
+                    if (commit := chain.take(body)) is not None:
+                        yield commit
                 if batch.caught_up or chain.head.number >= upto:
                     return
 
@@ -447,7 +455,17 @@ class CommitView:
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
+        if (lease := subjects.lease_of_leadership(subject)) is not None:
+            return [one for one in await self._terms_of(lease) if one.sequence > after][:limit]
         return await self.reads.readable(subject, after=after, limit=limit)
+
+    async def _terms_of(self, lease: str) -> list[Recorded[Message]]:
+        """Return the terms of the leaders of a stage."""
+        terms = self._terms.setdefault(lease, LogTerms(lease))
+        async with aclosing(self._past_commits(terms.upto, self._number)) as commits:
+            async for commit in commits:
+                terms.take(commit)
+        return terms.events
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:

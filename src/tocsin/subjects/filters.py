@@ -114,6 +114,12 @@ def leadership(lease: str) -> str:
     return f"leadership.{lease}.*"
 
 
+def lease_of_leadership(subject: str) -> str | None:
+    """Return the lease about whose leaders the events of a subject are; None: it is another subject."""
+    first, _, rest = subject.partition(".")
+    return rest.split(".")[0] if first == "leadership" else None
+
+
 def agent_events(name: str = "*", agent_id: str = "*") -> str:
     """Return a filter over the events of agents, all by default."""
     return f"agent.{name}.{agent_id}.*"

@@ -1,0 +1,48 @@
+"""The terms of the processes that lead a stage, as events for readers that explain gaps.
+
+A commit shows that its writer lives, so the newest commit of a leader is its last sign. Each commit is read once.
+"""
+
+from datetime import datetime
+
+from .. import subjects
+from ..domain.commit import Commit
+from ..domain.events import LeadershipFact, LeadershipGained, LeadershipReleased, Message, Recorded
+from ..domain.log_events import Began, Left, decode
+from ..engine.stage_leases import lease_of
+
+
+class LogTerms:
+    """The terms of one stage, in the commits up to a number."""
+
+    def __init__(self, lease: str) -> None:
+        """`lease`: the lease of the stage."""
+        self.upto = 0
+        self.events: list[Recorded[Message]] = []
+        self._lease = lease
+        self._holder: str | None = None
+        self._sign: datetime | None = None
+        """The last time (UTC) at which the leader stored a commit."""
+
+    def take(self, commit: Commit) -> None:
+        """Take the next commit; a commit that was taken before changes nothing."""
+        if commit.first <= self.upto:
+            return
+        for number, event in enumerate(commit.events, commit.first):
+            match decode(event):
+                case Began(stages) if self._lease in map(lease_of, stages):
+                    self._add(
+                        LeadershipGained(lease=self._lease, holder=commit.writer, at=commit.at, last_sign=self._sign),
+                        number,
+                    )
+                    self._holder = commit.writer
+                case Left(terms) if self._lease in map(lease_of, terms) and commit.writer == self._holder:
+                    self._add(LeadershipReleased(lease=self._lease, holder=commit.writer, at=commit.at), number)
+                case _:
+                    pass
+        if commit.writer == self._holder:
+            self._sign = commit.at
+        self.upto = commit.first + len(commit.events) - 1
+
+    def _add(self, event: LeadershipFact, number: int) -> None:
+        self.events.append(Recorded(event, subjects.subject_of(event), number, event.at))

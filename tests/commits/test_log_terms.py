@@ -1,0 +1,55 @@
+"""Gaps without a leader, as the commits of leaders show them."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from tests.commits.processes import SEAL
+from tests.domain.given import NOON
+from tocsin.adapters.log_terms import LogTerms
+from tocsin.domain.commit import Commit, LogHead
+from tocsin.domain.log_events import Began, Left, LogEvent, encode
+from tocsin.services.explain.evidence import Gap, gaps
+
+
+def commits(*stored: tuple[str, int, Sequence[LogEvent]]) -> list[Commit]:
+    """Commits of writers at some seconds."""
+    head, made = LogHead("k1"), list[Commit]()
+    for writer, seconds, events in stored:
+        encoded = [encode(event, by="", cause="") for event in events]
+        draft = SEAL.write(head, writer=writer, at=NOON + timedelta(seconds=seconds), taken={}, events=encoded)
+        head, commit = SEAL.read(head, head.sequence + 1, draft.body)
+        assert isinstance(commit, Commit)
+        made.append(commit)
+    return made
+
+
+LOG = commits(
+    ("a", 0, [Began(("ticker", "lock_keeper"))]),
+    ("a", 7, []),
+    ("b", 8, [Began(("planner",))]),
+    ("b", 20, [Began(("ticker",))]),
+    ("a", 21, []),
+    ("b", 30, [Left({"planner": 2})]),
+    ("b", 40, [Left({"ticker": 3})]),
+)
+
+
+def at(seconds: int) -> object:
+    return NOON + timedelta(seconds=seconds)
+
+
+def test_last_commit_of_a_leader_begins_a_gap() -> None:
+    terms = LogTerms("ticker")
+    for commit in (*LOG, *LOG):  # reads overlap
+        terms.take(commit)
+    first, taken_over, last = gaps(terms.events)
+    assert (first.start, first.end, first.after) == (None, at(0), "a")
+    assert taken_over == Gap(NOON + timedelta(seconds=7), NOON + timedelta(seconds=20), "a", "b")
+    assert (last.start, last.end, last.before) == (at(40), None, "b")
+
+
+def test_lease_of_a_stage_has_hyphens() -> None:
+    terms = LogTerms("lock-keeper")
+    for commit in LOG:
+        terms.take(commit)
+    assert [event.sequence for event in terms.events] == [1]
