@@ -2,7 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -23,9 +23,10 @@ from tocsin.domain.events import (
     Started,
     unfold,
 )
+from tocsin.engine.report_lists import decode, listed
 from tocsin.ports import EventLog, StoredLog
 from tocsin.services.audit import Report, audit
-from tocsin.subjects import Stream
+from tocsin.subjects import Stream, stream_of
 
 F = TypeVar("F", bound=Message)
 End: TypeAlias = Completed | Failed | Cancelled | Skipped
@@ -123,8 +124,22 @@ class StoredEvents:
 async def _read(log: EventLog, filters: Iterable[str]) -> list[Recorded[Message]]:
     found: list[Recorded[Message]] = []
     for subject in filters:
+        if stream_of(subject) is Stream.REPORTS:
+            found += await _reports(log, subject)
+            continue
         after = 0
         while batch := await log.read(subject, after=after):
             found += batch
             after = batch[-1].sequence
     return sorted(found, key=lambda recorded: recorded.sequence)
+
+
+async def _reports(log: EventLog, subject: str) -> list[Recorded[Message]]:
+    """Read reports, which are stored alone and in lists."""
+    found: list[Recorded[Message]] = []
+    async with aclosing(log.follow(Stream.REPORTS, subject, after=0, decode=decode)) as batches:
+        async for batch in batches:
+            found += (one for recorded in batch.messages for one in listed(recorded))
+            if batch.caught_up:
+                return found
+    return found

@@ -21,14 +21,16 @@ from tests.system import forked
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
+from tocsin.bootstrap.commits import LED
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
+from tocsin.engine.fold import EVENTS
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
 from tocsin.stages.matcher.agents import SILENCE_S
-from tocsin.subjects import ALL_TASKS, DEPENDENTS, LOCKED_COMPLETIONS, STREAMS, name, stream_of
+from tocsin.subjects import ALL_TASKS, DECISION_STREAMS, DEPENDENTS, LOCKED_COMPLETIONS, Stream, any_of, name
 
 T = TypeVar("T")
 
@@ -127,6 +129,8 @@ class Site(Running):
         self.programs: list[Program] = []
         self.runs = folder / "runs"
         self._folder = folder
+        self._facts = list[tuple[str, str, str]]()
+        self._facts_upto = 0
         self.environment = {
             **environment_of(self.settings),
             RUNS_FILE: str(self.runs),
@@ -314,26 +318,41 @@ class Site(Running):
         """The job's token, the execution and the type of each event that opens or ends an execution."""
         # A task that admits its execution is the first event of most.
         patterns = ("execution.*.*.*", DEPENDENTS, *ALL_TASKS, LOCKED_COMPLETIONS)
-        wire = [subject for pattern in patterns for subject in await self._stored(pattern)]
-        relative = [self.installation.names.from_wire(subject).split(".") for subject in wire]
-        return [(job, execution_id, fact) for _, job, execution_id, fact, *_ in relative]
+        view = await self.installation.commits.view()
+        upto = await view.end(Stream.LOG)
+        async for event in view.past(any_of(patterns), after=self._facts_upto, upto=upto):
+            _, job, execution_id, fact, *_ = event.subject.split(".")
+            self._facts.append((job, execution_id, fact))
+        self._facts_upto = upto
+        return self._facts
 
     async def _pending(self) -> dict[str, int]:
-        """Return the backlog of each durable, and the number of running delays."""
-        found = {"delays": sum((await self._stored("delay.>")).values())}
-        for stream in STREAMS:
-            request = f"CONSUMER.LIST.{self.installation.names.stream(stream)}"
-            for consumer in (await self.installation.connection.manage(request))["consumers"]:
-                if durable := consumer["config"].get("durable_name"):
-                    found[durable] = consumer["num_pending"] + consumer["num_ack_pending"]
-        return {what: number for what, number in found.items() if number}
+        """Return the backlog of each stage and of each durable, and the number of running delays."""
+        connection, names = self.installation.connection, self.installation.names
+        request = json.dumps({"subjects_filter": names.to_wire("delay.>")}).encode()
+        state = (await connection.manage(f"STREAM.INFO.{names.stream(Stream.TIMERS)}", request))["state"]
+        found = Counter({"delays": len(state.get("subjects") or {})})
+        for spec in bootstrap.durables_of(self.settings):
+            consumer = await connection.manage(f"CONSUMER.INFO.{names.stream(spec.stream)}.{spec.name}")
+            found[spec.name] = consumer["num_pending"] + consumer["num_ack_pending"]
+        return {what: number for what, number in (found + await self._not_taken()).items() if number}
 
-    async def _stored(self, relative: str) -> dict[str, int]:
-        """The subjects in the log that match, and how many messages each has."""
-        names, connection = self.installation.names, self.installation.connection
-        request = json.dumps({"subjects_filter": names.to_wire(relative)}).encode()
-        answer = await connection.manage(f"STREAM.INFO.{names.stream(stream_of(relative))}", request)
-        return answer["state"].get("subjects") or {}
+    async def _not_taken(self) -> Counter[str]:
+        """Return the number of events that each stage has not taken, and of filters with inputs that it has not taken."""
+        fold, log = await self.installation.commits.fold(), self.installation.log
+        view = await self.installation.commits.view()
+        found = Counter[str]()
+        for stage in bootstrap.installed_stages(self.settings):
+            for one in stage.subscriptions if stage.name in LED else ():
+                filters = one.spec(self.settings).filters
+                if one.stream not in DECISION_STREAMS:
+                    newest, taken = max(await log.tails(*filters)), fold.position(stage.name, one.stream.value)
+                    found[stage.name] += not taken.has(newest)
+                    continue
+                taken = fold.position(stage.name, EVENTS)
+                async for event in view.past(any_of(filters), after=taken.floor, upto=view.number):
+                    found[stage.name] += not taken.has(event.number)
+        return found
 
 
 async def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> "CompletedProcess[str]":

@@ -3,30 +3,24 @@
 import json
 import signal
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from tests.durables import NatsDurable
 from tests.stored_events import StoredEvents
 from tests.system.mortal import HANDED_OVER
 from tests.system.processes import Program, Site, site
 from tocsin import bootstrap, subjects
-from tocsin.domain import ids
-from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
     Completed,
     DeadLettered,
     Dispatched,
-    Enqueued,
     ExecutionFact,
     Failed,
     LockFact,
     Message,
-    Recovered,
     RetryScheduled,
     Skipped,
     Started,
@@ -142,53 +136,6 @@ async def test_unanswered_mq_task_fails_and_the_next_follows(tocsin: Site) -> No
 
 
 @pytest.mark.slow
-async def test_lost_step_is_dispatched_despite_recoverer_crash(tocsin: Site) -> None:
-    mortal = tocsin.start("recoverer", module=("tests.system.mortal", "recovered"))
-    await lose_a_step(tocsin)
-    await dies(tocsin, mortal)
-    tocsin.start("recoverer")
-    [task] = await tocsin.ended("asked", Dispatched)
-    tocsin.start_worker()
-    [completed] = await tocsin.ended("asked", Completed)
-    assert completed.attempt == 1
-    [recovered] = await tocsin.of_executions("asked", Recovered)
-    assert [(lost.what, lost.step) for lost in recovered.lost] == [("admitted", "main")]
-    assert task.is_recovery
-    await tocsin.checked()
-
-
-@pytest.mark.slow
-@pytest.mark.full
-async def test_scheduled_job_survives_loss_of_its_timer(nats_url: str, tmp_path: Path) -> None:
-    """A job is due later than the maximum age of a loss after its request."""
-    async with site(nats_url, tmp_path, recovery={**SOON, "max_age": 25}) as tocsin:
-        stages = tocsin.start()
-        await tocsin.ready()
-        start_at = datetime.now(UTC) + timedelta(seconds=30)
-        job = {**ON_DEMAND, "overlap_policy": "allow", "timeout": 60}
-        execution_id = ids.trigger_id("asked", "scheduled", datetime.now(UTC))
-        wish = Enqueued(execution_id=execution_id, definition=JobDefinition.model_validate(job), start_at=start_at)
-        await tocsin.log.publish(subjects.subject_of(wish), wish, message_id="scheduled")
-        connection, names = tocsin.installation.connection, tocsin.installation.names
-        delays = json.dumps({"filter": names.to_wire("delay.asked.>")}).encode()
-
-        async def is_lost() -> bool:
-            answer = await connection.manage(f"STREAM.PURGE.{names.stream(Stream.TIMERS)}", delays)
-            return bool(answer["purged"])
-
-        await tocsin.until(is_lost)
-        await all_is_handled(tocsin)
-        end(tocsin, stages)  # it has a timer of its own
-        tocsin.start()
-        tocsin.start_worker()
-        [completed] = await tocsin.ended("asked", Completed)
-        assert completed.attempt == 1
-        [recovered] = await tocsin.of_executions("asked", Recovered)
-        assert [(lost.what, lost.since) for lost in recovered.lost] == [("retry-scheduled", start_at)]
-        await tocsin.checked()
-
-
-@pytest.mark.slow
 async def test_execution_ends_at_its_timeout_and_worker_stops(tocsin: Site) -> None:
     tocsin.start()
     worker = tocsin.start_worker()
@@ -209,10 +156,10 @@ async def test_execution_ends_at_its_timeout_and_worker_stops(tocsin: Site) -> N
 
 @pytest.mark.slow
 async def test_i4_everything_delivered_once_more_adds_no_fact(tocsin: Site) -> None:
-    program = tocsin.start("recoverer")
-    others = await lose_a_step(tocsin)
-    await tocsin.apply(OUTSIDE)
-    await tocsin.ended("asked", Dispatched)
+    program = tocsin.start()
+    await tocsin.ready()
+    await tocsin.apply(GRAPH, OUTSIDE)
+    await tocsin.trigger("asked")
     await dies(tocsin, tocsin.start_worker(module=("tests.system.mortal", HANDED_OVER)))
     await tocsin.ended("asked", RetryScheduled)
     tocsin.start_worker()
@@ -220,11 +167,9 @@ async def test_i4_everything_delivered_once_more_adds_no_fact(tocsin: Site) -> N
     await tocsin.ended("asked", Completed)
     await tocsin.ended("outside", Failed)
     await all_is_handled(tocsin)
-    others.kill()
     await forget_what_was_acknowledged(tocsin, program)
     before = await facts(tocsin)
     program.start()
-    others.start()
     await tocsin.ready()
     await all_is_handled(tocsin)
     assert await facts(tocsin) == before
@@ -241,39 +186,18 @@ async def all_is_handled(tocsin: Site) -> None:
     await tocsin.until(nothing_is_left)
 
 
-def end(tocsin: Site, program: Program) -> None:
-    program.kill()
-    tocsin.programs.remove(program)
-
-
-async def lose_a_step(tocsin: Site) -> Program:
-    """Acknowledge an admission without dispatching its first step, and start all stages but the recoverer."""
-    deciding = [stage for stage in bootstrap.STAGE_NAMES if stage not in {"recoverer", "dag_advancer"}]
-    program = tocsin.start(*deciding)
-    await tocsin.ready()
-    await tocsin.apply(GRAPH)
-    await tocsin.trigger("asked")
-    installation = tocsin.installation
-    durable = NatsDurable(installation.connection, installation.names, Stream.LOG, subjects.DAG_ADVANCER)
-    while not (taken := await durable.take(1, wait=5)):
-        pass
-    await taken[0].ack()
-    await durable.close()
-    end(tocsin, program)
-    return tocsin.start(*deciding, "dag_advancer")
-
-
 async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
-    """Make every stage and the recoverer start from the first message of the log."""
+    """Make every follower and every durable start from the first message."""
     program.kill()
     connection, names = tocsin.installation.connection, tocsin.installation.names
-    for stream in (*subjects.STREAMS, Stream.MQ):
-        for consumer in (await connection.manage(f"CONSUMER.LIST.{names.stream(stream)}"))["consumers"]:
-            if (durable := consumer["config"].get("durable_name")) and durable != subjects.JOB_EXECUTORS:
-                await connection.manage(f"CONSUMER.DELETE.{names.stream(stream)}.{durable}")
-    await tocsin.installation.projections.remove(
-        subjects.Bucket.CURSORS, subjects.cursor(Stream.LOG, subjects.RECOVERER)
-    )
+    for spec in bootstrap.durables_of(tocsin.settings):
+        if spec.name != subjects.JOB_EXECUTORS:
+            await connection.manage(f"CONSUMER.DELETE.{names.stream(spec.stream)}.{spec.name}")
+    for stage in bootstrap.installed_stages(tocsin.settings):
+        for one in stage.subscriptions:
+            await tocsin.installation.projections.remove(
+                subjects.Bucket.CURSORS, subjects.cursor(Stream.LOG, one.durable)
+            )
     await bootstrap.initialize(tocsin.installation)
 
 
