@@ -19,7 +19,7 @@ from tocsin.bootstrap import health_target
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Completed, Queued, Skipped
 from tocsin.ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, EventDurable, LogUnavailable, NotAllowed
-from tocsin.subjects import Stream
+from tocsin.subjects import Bucket, Stream
 
 STREAM = {"name": "SHOP", "subjects": ["shop.>"], "storage": "memory"}
 FLAGS = {"name": "KV_flags", "subjects": ["$KV.flags.>"], "storage": "memory", "max_msgs_per_subject": 1}
