@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.stages.test_rerun import ETL, answer, etl, failed, refused_message, run
 from tests.stages.world import World
 from tocsin import subjects
@@ -260,61 +259,3 @@ async def test_the_history_learns_what_is_resolved(world: World, tmp_path: Path)
     async with recorded(world, tmp_path) as history:
         assert [(row.id, row.resolved) for row in (await history.dead_letters()).rows] == [(letter.id, True)]
         assert (await history.dead_letters(DeadLetterQuery(unresolved=True))).rows == []
-
-
-# --- what the log holds no more --------------------------------------------------------------------------------------
-
-
-async def test_archived_dead_letter_is_found_but_not_replayable(world: World) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    failing = await dead_letters.replay(world.log, letter.id)
-    await run(world)
-    await answer(world, failing.execution_id or "", "failed")
-    await dead_letters.resolve(world.log, letter.id, by=ADA, reason="by hand")
-    kept = await dead_letter_lookup.find(world.log, letter.id)
-    attic = ArchivedLog(world.log, world.projections)
-    await attic.take(*OVER)
-    with pytest.raises(NotFound):
-        await dead_letter_lookup.find(world.log, letter.id)
-
-    letter_found = await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)
-    assert (letter_found.state, letter_found.facts, letter_found.replays) == (kept.state, kept.facts, (Status.FAILED,))
-    assert not (await dead_letters.resolve(world.log, letter.id, stored=attic.whole)).changed
-    with pytest.raises(OperationError) as failure:
-        await dead_letters.replay(world.log, letter.id, again=True, stored=attic.whole)
-    assert failure.value.code == "dead-letter-archived"
-
-
-async def test_a_replay_that_was_archived_is_closed(world: World) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    first = await dead_letters.replay(world.log, letter.id)
-    await run(world)
-    await answer(world, first.execution_id or "", "failed")
-    attic = ArchivedLog(world.log, world.projections)
-    await attic.take("execution.>")
-    assert (await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)).replays == (Status.FAILED,)
-    assert (await dead_letters.replay(world.log, letter.id, stored=attic.whole)).number == 2
-
-
-async def test_prefix_of_an_archived_id_works(world: World, tmp_path: Path) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    await dead_letters.resolve(world.log, letter.id)
-    async with recorded(world, tmp_path) as history:
-        attic = ArchivedLog(world.log, world.projections)
-        await attic.take(*OVER)
-        given, rows = letter.id[:20], history.dead_letters
-        letter_found = await dead_letter_lookup.find(world.log, given, list_dead_letters=rows, stored=attic.whole)
-    assert letter_found.id == letter.id
-
-
-async def test_dead_letter_archived_after_its_execution_is_found(world: World) -> None:
-    await world.define(etl())
-    letter = await failed(world)
-    attic = ArchivedLog(world.log, world.projections)
-    await attic.take("execution.>")
-    await dead_letters.resolve(world.log, letter.id)
-    await attic.take("dead-letter.>")
-    assert (await dead_letter_lookup.find(world.log, letter.id, stored=attic.whole)).id == letter.id

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.cli.conftest import World
 from tests.cli.test_executions import ERROR, record
 from tests.domain.given import ID, JOB
@@ -62,19 +61,6 @@ def test_show_prints_replays_and_the_resolver(kept: World) -> None:
     page = kept.call("dead-letters", "show", ID).out
     assert made["execution_id"] in page
     assert "nightly  resolved" in page
-
-
-def test_one_that_was_archived_is_shown_as_before(kept: World) -> None:
-    assert kept.call("dead-letters", "resolve", ID, "--reason", "by hand").code == 0
-    before = kept.call("dead-letters", "show", ID)
-    attic = ArchivedLog(kept.log, kept.projections)
-    kept.do(attic.take(*OVER))
-    assert kept.call("dead-letters", "show", ID).code == 3
-    kept.stored = attic.whole
-    assert kept.call("dead-letters", "show", ID) == before
-    assert kept.call("dead-letters", "resolve", ID).out.startswith("was resolved already")
-    result = kept.call("dead-letters", "replay", ID, "--again")
-    assert (result.code, ID in result.err, "(by hand) and was archived" in result.err) == (1, True, True)
 
 
 def test_show_names_what_was_left_out(kept: World) -> None:

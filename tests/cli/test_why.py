@@ -5,7 +5,6 @@ from typing import cast
 
 import pytest
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.cli.conftest import World
 from tests.domain.given import ID
 from tests.stages.world import World as Stages
@@ -94,19 +93,6 @@ class Scene:
         result = self.world.call("why", "nightly", *args, "-o", "json")
         assert result.code == 0, result.err
         return cast("list[dict[str, object]]", result.json)
-
-
-def test_it_says_the_same_once_that_was_archived(scene: Scene) -> None:
-    scene.define(overlap_policy="allow", dead_letter=True)
-    scene.passes(1)
-    scene.fails()
-    at = "2026-01-01T02:00"
-    before = scene.why(at)
-    assert "failed; a dead letter is kept" in before[1]
-    attic = ArchivedLog(scene.stages.log, scene.stages.projections)
-    scene.world.do(attic.take(*OVER))
-    scene.world.stored = attic.whole
-    assert scene.why(at) == before
 
 
 def test_firing_is_explained_with_its_outcome(scene: Scene) -> None:

@@ -1,4 +1,4 @@
-"""Runs whose events left the log, and runs that the history alone still has."""
+"""Runs that the history alone still has."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.client.conftest import TRANSPORTS
 from tests.domain.given import ID, JOB, NOON, admitted, plan, started
 from tests.http.conftest import World
@@ -41,8 +40,6 @@ class Old:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.archive = ArchivedLog(world.log, world.projections)
-        world.keep(self.archive.whole)
 
     async def operator(self, transport: str, stack: AsyncExitStack) -> Operator:
         world = self.world
@@ -57,7 +54,7 @@ class Old:
 
         return LocalOperator(
             world.log,
-            self.archive.whole,
+            world.stored,
             world.projections,
             world.clock,
             history=history,
@@ -75,7 +72,7 @@ class Old:
         await self.world.history.record(Stream.LOG, stored, after=0, upto=stored[-1].sequence)
 
     async def lose(self) -> None:
-        """Remove the run from the log, into no archive."""
+        """Remove the run from the log."""
         for fact in await self.world.log.read("execution.>"):
             self.world.log.stream(Stream.LOG).remove(fact.sequence)
 
@@ -90,16 +87,6 @@ async def old(tmp_path: Path) -> AsyncIterator[Old]:
 async def client(old: Old, request: pytest.FixtureRequest) -> AsyncIterator[Client]:
     async with AsyncExitStack() as stack, Client(operator=await old.operator(request.param, stack)) as client:
         yield client
-
-
-async def test_archived_run_has_its_result(old: Old, client: Client) -> None:
-    await old.store(*TWO_STEPS, END)
-    await old.archive.take(*OVER)
-    assert not await old.world.log.read("execution.>")
-    run = await client.run(ID)
-    assert await run.result() == {"rows": 3}
-    assert await run.results() == {"first": "begun", "main": {"rows": 3}}
-    assert await run.status() == "completed"
 
 
 async def test_history_has_the_result_of_one_step(old: Old, client: Client) -> None:

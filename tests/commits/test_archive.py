@@ -17,9 +17,8 @@ from tocsin.adapters.archived_commit_log import ArchivedCommitLog
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
 from tocsin.adapters.memory.event_log import InMemoryEventLog
-from tocsin.archive.archive import ArchiveDamaged, Origin
 from tocsin.archive.commit_reader import CommitReader
-from tocsin.archive.log_archive import LogArchive, commits_of
+from tocsin.archive.log_archive import ArchiveDamaged, LogArchive, Origin, commits_of
 from tocsin.domain.commit import LogHead, Position, Seal
 from tocsin.domain.events import Trigger
 from tocsin.engine.commit_writer import Chain
@@ -60,13 +59,13 @@ class Archiving:
         self.max_messages = max_messages
         self.keeps_output = False
 
-    def archiver(self, archive: LogArchive | None = None) -> LogArchiver:
+    def archiver(self, **keeping: int) -> LogArchiver:
         commits = CommitStorage(
             log=self.log,
             partition=0,
             seal=SEAL,
             key="k1",
-            archive=archive or self.archive,
+            archive=self.archive,
             folding=lambda: Copying(self),
             snapshots=self.place.snapshots,
             takers={Stream.REQUESTS: frozenset({"planner"})},
@@ -78,7 +77,7 @@ class Archiving:
             InMemoryStreamPurge(self.inputs),
             self.clock,
             origin=ORIGIN,
-            keeping=Keeping(hot_window=HOT, max_messages=self.max_messages, history=HOT, output=self.keeps_output),
+            keeping=Keeping(hot_window=HOT, max_messages=self.max_messages, output=self.keeps_output, **keeping),
         )
 
     async def place_of_recorder(self) -> int:
@@ -403,6 +402,27 @@ async def test_input_stays_while_a_stage_has_no_place(given: Archiving) -> None:
     assert _sequences(given) == [1]
 
 
+@pytest.mark.parametrize(("part", "left"), [(2, 8), (1, 4)])
+async def test_inputs_leave_before_their_stream_is_full(given: Archiving, part: int, left: int) -> None:
+    """Young inputs leave too, once the stream holds more than half of its limit."""
+    for number in range(8):
+        await given.inputs.publish(subjects.trigger("job"), Trigger(), message_id=f"m{number}")
+    given.clock.advance(timedelta(minutes=3).total_seconds())
+    size = (await InMemoryStoredLog(given.inputs).extent(Stream.REQUESTS)).size
+    await given.archiver(max_input_bytes=part * size).run_once(given.clock.now())
+    assert len(_sequences(given)) == left
+
+
+@pytest.mark.parametrize(("most", "left"), [(-1, 8), (16, 8), (6, 3)])
+async def test_requests_from_outside_leave_by_their_number(given: Archiving, most: int, left: int) -> None:
+    for number in range(8):
+        given.inputs.receive("public.trigger.job", b"{}", message_id=f"m{number}")
+    given.clock.advance(timedelta(minutes=3).total_seconds())
+    given.work.fold.positions["planner", "INPUTS"] = Position(8)
+    await given.archiver(max_outside_messages=most).run_once(given.clock.now())
+    assert len(list(given.inputs.stream(Stream.INPUTS).entries_after(0))) == left
+
+
 def _sequences(given: Archiving) -> Sequence[int]:
     return [entry.sequence for entry in given.inputs.stream(Stream.REQUESTS).entries_after(0)]
 
@@ -437,7 +457,7 @@ async def test_stage_and_follower_places_are_noted_with_times(given: Archiving) 
 
 
 def examined(given: Archiving) -> CheckContext:
-    target = SimpleNamespace(log_archive=given.archive, settings=Settings())
+    target = SimpleNamespace(archive=given.archive, settings=Settings())
     return CheckContext(target, SimpleNamespace(), given.clock.now())  # type: ignore[arg-type] # what the checks read
 
 

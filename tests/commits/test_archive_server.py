@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.commits.server import FAST
+from tests.s3_server import S3Server
 from tests.system.processes import STAGES_WITHOUT_CLOCK, Site, run_command, site
 from tests.system.test_history_kill import JOBS
 from tocsin.archive.log_archive import LogArchive, commits_of
@@ -131,8 +132,18 @@ async def open_executions(subjects: list[str]) -> set[str]:
     return begun - over
 
 
-async def test_archiver_may_be_killed_under_load(nats_url: str, tmp_path: Path) -> None:
-    async with archived(nats_url, tmp_path) as given:
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["nats", "files", "s3"])
+async def test_archiver_may_be_killed_under_load(
+    nats_url: str, tmp_path: Path, target: str, request: pytest.FixtureRequest
+) -> None:
+    section: dict[str, object] = {"target": target}
+    if target == "files":
+        section["target"] = f"file://{tmp_path / 'archive'}"
+    elif target == "s3":
+        server: S3Server = request.getfixturevalue("s3")
+        section |= {"target": f"s3://{server.new_bucket()}/archive", "s3": server.section()}
+    async with archived(nats_url, tmp_path, **section) as given:
         tocsin = given.tocsin
         tocsin.start(*OTHERS)
         archiver = tocsin.start("archiver")
@@ -160,6 +171,9 @@ async def test_archiver_may_be_killed_under_load(nats_url: str, tmp_path: Path) 
         assert [segment.index for segment in segments] == list(range(1, len(segments) + 1))
         assert await given.archive.segments("REQUESTS")
         assert await given.archive.segments("REPORTS")
+
+        rebuilt = await answer(tocsin, "history", "rebuild", "--yes")
+        assert rebuilt == {"executions": report["executions"]}
 
         file = tmp_path / "log.jsonl"
         await answer(tocsin, "events", "export", "--out", str(file))

@@ -29,12 +29,11 @@ pytestmark = pytest.mark.full  # processes that are killed, on a server
 
 async def stored(installation: Installation) -> list[Recorded[Message]]:
     """All events, oldest first."""
-    assert installation.commit_reader is not None
-    return [decoded(message) async for message in installation.commit_reader.events(upto=10**12)]
+    return [decoded(message) async for message in installation.commits.reader.events(upto=10**12)]
 
 
 async def commits(installation: Installation) -> list[Commit]:
-    reader = installation.commit_reader
+    reader = installation.commits.reader
     assert reader is not None
     seal, head, found = await reader.seal(), LogHead(reader.key), list[Commit]()
     async for body in reader.bodies():

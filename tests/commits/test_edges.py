@@ -133,7 +133,7 @@ async def ended(site: Site) -> list[Completed]:
 
 async def answer(site: Site, envelope: Envelope, body: bytes) -> None:
     data: Any = envelope.document()["data"]
-    site.installation.log.receive(f"mq.scheduler.complete.outside.{data['execution_id']}", body)
+    site.installation.inputs.receive(f"mq.scheduler.complete.outside.{data['execution_id']}", body)
 
 
 async def test_task_is_handed_over_and_answered(site: Site) -> None:
@@ -278,7 +278,7 @@ async def test_executors_hear_of_a_cancelled_execution(site: Site) -> None:
 
 async def test_answer_naming_no_job_becomes_a_dead_letter(site: Site) -> None:
     async with site.running():
-        site.installation.log.receive("mq.scheduler.complete.nobody", b'{"status": "completed"}')
+        site.installation.inputs.receive("mq.scheduler.complete.nobody", b'{"status": "completed"}')
         [letter] = await site.until(lambda: site.stored("dead-letter.>", kind=PoisonMessage))
     assert letter.code == "mq-answer-misaddressed"
 

@@ -83,7 +83,7 @@ class Given:
         for stream in RECORDED:
             upto = round((await stored.extent(stream)).last * part)
             log = RoutedLog(base, shown)
-            recorder = Recorder(log, self.history, SystemClock(), stream, past=stored, gathering=0, keeps_events=True)
+            recorder = Recorder(log, self.history, SystemClock(), stream, past=stored, gathering=0)
             if upto > await self.history.offset(stream):
                 async for _ in recorder.recorded(upto=upto):
                     pass

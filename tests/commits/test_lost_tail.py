@@ -9,8 +9,7 @@ from tests.commits.processes import NAMES, SEAL
 from tests.commits.test_memory import Work
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryProjections
-from tocsin.archive.archive import Origin
-from tocsin.archive.log_archive import ArchivedMessage, LogArchive, commits_of
+from tocsin.archive.log_archive import ArchivedMessage, LogArchive, Origin, commits_of
 from tocsin.domain.commit import RESTORED, LogHead, Restoration
 from tocsin.domain.events import Due, Started
 from tocsin.engine.commit_writer import Chain

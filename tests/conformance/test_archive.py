@@ -10,9 +10,8 @@ from nats.aio.client import ServerVersion
 
 from tests.conformance.given import report
 from tests.conformance.worlds import NatsWorld, World, nats_streams
-from tests.domain.given import ID, JOB, admitted, recorded, started
+from tests.domain.given import JOB
 from tests.durables import take
-from tests.guards import guarded
 from tests.s3_server import S3Server
 from tocsin import subjects
 from tocsin.adapters.files.archive_store import FileArchiveStore
@@ -21,15 +20,10 @@ from tocsin.adapters.nats.log import event_log, follow
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.s3.archive_store import S3ArchiveStore
 from tocsin.adapters.s3.bucket import Bucket
-from tocsin.archive.archive import Archive, Origin, State
-from tocsin.archive.combined_log import CombinedLog
 from tocsin.domain.events import Message, Trigger
-from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, StoredMessage, pages
+from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, pages
 from tocsin.settings.s3 import s3_location
-from tocsin.subjects import Stream, cursor
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
-
-ORIGIN = Origin(installation="i", root="tocsin", version="0")
+from tocsin.subjects import Stream
 
 
 @pytest.fixture(params=["memory", "files", "nats", "s3", "s3-unconditional"])
@@ -119,48 +113,6 @@ async def test_folder_that_is_no_folder_is_unavailable(tmp_path: Path) -> None:
         await store.put("a.json", b"{}")
     with pytest.raises(ArchiveUnavailable, match="mount/archive"):
         await store.get("a.json")
-
-
-# --- the archive over each of them -----------------------------------------------------------------------------------
-
-
-async def test_segments_are_chained_and_read_with_the_streams(store: ArchiveStore) -> None:
-    log, facts = InMemoryEventLog(), recorded([admitted(), started(), started(delivery=2), started(delivery=3)])
-    for fact in facts:
-        log.receive(fact.subject, fact.message.encode(), headers=guarded(fact.subject))
-    streams, projections = InMemoryStoredLog(log), InMemoryProjections(log.clock)
-    before = await held(streams)
-    archive = Archive(store, projections)
-    state, revision = await archive.state()
-    assert (state, revision) == (State(), 0)
-    for some in (before[1:3], before[:1]):  # an older fact may be archived later
-        segment = await archive.write(some, state, {Stream.LOG: some[-1].sequence}, ORIGIN)
-        state = state.model_copy(update={"head": segment.name, "number": segment.number})
-        revision = await archive.move(state, expect=revision)
-        for message in some:
-            log.stream(Stream.LOG).remove(message.sequence)
-
-    reader = Archive(store, projections)
-    first, second = await reader.segments()
-    assert (first.previous, second.previous) == (None, first.name)
-    assert await reader.messages(first) == before[1:3]
-    whole = CombinedLog(streams, reader)
-    assert await held(whole) == before
-    assert await held(whole, after=1) == before[1:]
-    assert await held(whole, after=before[2].time) == [m for m in before if m.time >= before[2].time]
-    assert await held(whole, subjects.execution(JOB, ID)) == before
-    assert await held(whole, subjects.execution("*", "another")) == []
-    assert (await whole.extent(Stream.LOG)).messages == 4
-    kinds = (subjects.execution, subjects.dead_letter)
-    assert [await whole.may_be_archived(kind("*", ID)) for kind in kinds] == [True, False]
-    assert not await whole.may_be_archived(subjects.execution("*", f"{ID[:-1]}9"))
-    assert not await streams.may_be_archived(subjects.execution("*", ID))
-
-
-async def held(log: InMemoryStoredLog | CombinedLog, *filters: str, **more: object) -> list[StoredMessage]:
-    upto = (await log.extent(Stream.LOG)).last
-    after = {"after": 0, **more}
-    return [m async for some in log.messages(Stream.LOG, *filters, upto=upto, **after) for m in some]  # type: ignore[arg-type]
 
 
 # --- housekeeping ----------------------------------------------------------------------------------------------------
@@ -307,10 +259,3 @@ async def test_server_that_loses_unread_messages_is_reported(nats: NatsWorld, mo
     assert obstacle is not None
     assert "nats-server 2.14.6" in obstacle
     assert "the archive needs 2.15.1 or newer" in obstacle
-
-
-async def test_new_durable_starts_after_decided_messages(nats: NatsWorld) -> None:
-    await receive(nats, report("e1"), report("e2"), report("e3"))
-    await nats.projections.put(subjects.Bucket.CURSORS, cursor(Stream.REPORTS), b"2")
-    durable = await nats.durable(REPORTS)
-    assert [one.sequence for one in await durable.take(5, wait=5.0)] == [3]

@@ -50,13 +50,6 @@ async def test_any_stored_bytes_are_read(world: World) -> None:
     assert (message.body, message.headers) == (body, {"Nats-Msg-Id": "once"})
 
 
-async def test_a_stream_begins_where_its_first_message_is(world: World) -> None:
-    assert await world.stored.first(Stream.LOG) == 1
-    for execution_id in ("e1", "e2"):
-        await world.log.append(dispatched(execution_id), expect=0)
-    assert await world.stored.first(Stream.LOG) == 1
-
-
 async def test_filters_choose(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
     await world.log.append(started(), expect=1)

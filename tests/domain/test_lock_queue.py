@@ -9,12 +9,9 @@ from hypothesis import strategies as st
 
 from tests.domain.given import JOB, NOON, recorded
 from tests.lock_scope import needed_events
-from tocsin.archive.segment_selection import SegmentSelection
 from tocsin.domain import lock
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.lock import Lock, Waiter
-from tocsin.ports import StoredMessage
-from tocsin.subjects import Stream
 
 WAITERS = st.builds(
     Waiter,
@@ -72,23 +69,6 @@ def test_enough_events_fold_to_the_whole_state(steps: list[Waiter | None]) -> No
     facts, _ = run(steps)
     for end in range(len(facts) + 1):
         assert lock.fold(needed_events(facts[:end])) == lock.fold(facts[:end])
-
-
-@given(STEPS, st.integers(0, 60), st.integers(0, 60), st.integers(0, 60))
-def test_archived_events_are_not_missed(steps: list[Waiter | None], known: int, archived: int, now: int) -> None:
-    """A state of some earlier time goes on with what the archiver left, and so does one that was never read."""
-    facts, _ = run(steps)
-    selection = SegmentSelection()
-    for fact in facts[: min(archived, now)]:
-        body = fact.message.encode()
-        selection.take(StoredMessage(Stream.LOG, fact.sequence, fact.time, fact.subject, {}, body))
-    gone = {message.sequence for message in selection.selected()}
-    left = [fact for fact in facts[:now] if fact.sequence not in gone]
-    before = lock.fold(facts[: min(known, now)])
-    upto = max((fact.sequence for fact in facts[: min(known, now)]), default=0)
-    whole = lock.fold(facts[:now])
-    assert lock.fold(needed_events(left)) == whole
-    assert lock.fold((fact for fact in needed_events(left) if fact.sequence > upto), before) == whole
 
 
 def test_event_size_does_not_depend_on_the_queue() -> None:

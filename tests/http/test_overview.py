@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.domain.given import KEY, plan
 from tests.http.conftest import World
 from tocsin import subjects
@@ -112,11 +111,8 @@ async def test_each_part_counts_only_visible_jobs(busy: World, role: Role, jobs:
     assert answer["are_jobs_complete"]
 
 
-@pytest.mark.parametrize("is_archived", [False, True])
 @pytest.mark.parametrize(("role", "jobs"), [(Role.VIEWER, 1), (Role.ADMIN, 2)])
-async def test_statistics_count_only_visible_jobs(busy: World, role: Role, jobs: int, is_archived: bool) -> None:  # noqa: FBT001 - a parameter
-    if is_archived:
-        await ArchivedLog(busy.log, busy.projections).take(*OVER)
+async def test_statistics_count_only_visible_jobs(busy: World, role: Role, jobs: int) -> None:
     answer, _ = await _get(busy, "/v1/stats", role)
     assert answer["executions"] == {
         "total_executions": 8 * jobs,

@@ -3,11 +3,9 @@
 import httpx
 import pytest
 
-from tests.archived_log import ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID
 from tests.http.conftest import World
-from tocsin import subjects
 from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.client import HttpOperator
 from tocsin.domain.access import Role
@@ -66,19 +64,6 @@ async def test_team_reaches_its_own_without_the_job(shared: World) -> None:
     assert (await ask(shared, "POST", f"{PATHS[0]}/replay", namespaces=("payments",))).json()["job"] == OURS
     assert (await ask(shared, "PATCH", PATHS[0], namespaces=("payments",))).json()["job"] == OURS
     assert {job for _, job in await decisions(shared)} == {OURS}
-
-
-async def test_team_reaches_its_archived_letter(shared: World) -> None:
-    """The letter of the other team is still in the streams."""
-    attic = ArchivedLog(shared.log, shared.projections)
-    shared.keep(attic.whole)
-    await attic.take(subjects.dead_letter(OURS, ID))
-    for path in PATHS:
-        answer = await ask(shared, "GET", path, namespaces=("payments",))
-        assert (answer.status_code, answer.json()["job"]) == (200, OURS), answer.text
-        assert THEIRS not in answer.text
-        assert (await ask(shared, "GET", path, namespaces=("billing",))).json()["job"] == THEIRS
-        assert (await ask(shared, "GET", path, namespaces=("other",))).status_code == 404
 
 
 async def test_all_replays_reach_both(shared: World) -> None:

@@ -11,9 +11,11 @@ from tests.s3_server import S3Server
 from tests.system.restoring import at_work, called, everything
 from tests.system.running import Running, settings
 from tocsin import Context, Worker, bootstrap
+from tocsin.archive.log_archive import commits_of
 from tocsin.bootstrap import Installation
 from tocsin.domain.events import Completed
 
+SOURCE = commits_of(0)
 JOB = {"name": "plain", "function": "plain"}
 HASTY = {"hot_window": 1, "interval": 0.2}
 RUNS = 3
@@ -44,13 +46,15 @@ async def installation(nats_url: str, s3: S3Server, bucket: str, tmp_path: Path)
 
 
 async def archived(tocsin: Running) -> None:
-    """Wait until the log holds no execution, and nothing is left to purge."""
+    """Wait until every commit that is stored now is archived, so that readers read the archive."""
+    commits = tocsin.installation.commits
+    newest = [body.sequence async for body in commits.reader.bodies()][-1]
 
-    async def are_gone() -> bool:
-        state, _ = await tocsin.installation.archive.state()
-        return state.head == state.purged and not await tocsin.log.read("execution.>", limit=1)
+    async def is_archived() -> bool:
+        state, _ = await commits.archive.state()
+        return state.last(SOURCE) >= newest
 
-    await tocsin.until(are_gone)
+    await tocsin.until(is_archived)
 
 
 @pytest.mark.slow
@@ -78,7 +82,7 @@ async def test_commands_read_what_left_the_streams(installation: Installation, s
     assert code == 0
     assert once.execution_id in json.dumps(answer)
 
-    name, *_ = (key for key in s3.objects(bucket, "old/") if key.endswith(".jsonl.gz"))
+    name, *_ = (key for key in s3.objects(bucket, "old/") if key.startswith(f"old/{SOURCE}") and key.endswith(".gz"))
     body = s3.client().get_object(Bucket=bucket, Key=name)["Body"].read()
     for change, reason in ((body[:-1] + bytes([body[-1] ^ 1]), "was changed"), (None, "has no")):
         if change is None:
@@ -101,7 +105,7 @@ async def test_nothing_is_purged_while_the_store_is_away(installation: Installat
             await tocsin.ended("plain", Completed, RUNS)
 
             async def has_failed() -> bool:
-                return (await installation.archive.state())[0].failure is not None
+                return (await installation.commits.archive.state())[0].failure is not None
 
             await tocsin.until(has_failed)
             assert len(await tocsin.of_executions("plain", Completed)) == RUNS
@@ -109,14 +113,18 @@ async def test_nothing_is_purged_while_the_store_is_away(installation: Installat
             [finding] = [each for each in findings if each["code"] == "archive-failing"]
             assert "no answer in time" in finding["what"]
         await archived(tocsin)
-        assert (await installation.archive.state())[0].failure is None
+        assert (await installation.commits.archive.state())[0].failure is None
     code, report = await called(installation.settings, "audit")
     assert (code, report["executions"]) == (0, RUNS)
 
 
+@pytest.mark.slow
 async def test_unreachable_archive_names_its_settings(installation: Installation, s3: S3Server, bucket: str) -> None:
-    state, revision = await installation.archive.state()
-    await installation.archive.move(state.model_copy(update={"head": "00000001-0"}), expect=revision)
+    async with at_work(installation, plain()) as tocsin:
+        await tocsin.apply(JOB)
+        await archived(tocsin)
+    for key in s3.objects(bucket, "old/"):
+        s3.client().delete_object(Bucket=bucket, Key=key)
     s3.client().delete_bucket(Bucket=bucket)
     code, answer = await called(installation.settings, "audit")
     assert (code, answer["error"]["error_code"]) == (4, "archive-unavailable")

@@ -2,18 +2,15 @@
 
 import asyncio
 import json
-from collections import Counter
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import timedelta
 from functools import partial, reduce
-from itertools import count
 from operator import getitem
 from pathlib import Path
 from typing import TypeAlias
 
 import pytest
 
-from tests.stored_events import StoredEvents
 from tests.system.restoring import (
     at,
     at_work,
@@ -28,27 +25,21 @@ from tests.system.restoring import (
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.provision_errors import ServerTooOld, StreamUnchangeable
-from tocsin.adapters.nats.backup.creation import TRIES, BackupOrigin, BackupWriter
 from tocsin.adapters.nats.backup.errors import (
     BackupDamaged,
     BackupExists,
     BackupOfOtherNames,
-    BackupOvertaken,
     BackupUnreadable,
     BackupUnwritable,
     InstallationNotEmpty,
 )
 from tocsin.adapters.nats.backup.folder import MANIFEST, FileRecord
 from tocsin.adapters.nats.backup.verification import verify_backup
-from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
 from tocsin.adapters.nats.server.embedded import ANY_PORT
-from tocsin.archive.archive import Archive, Origin, State
-from tocsin.archive.signing_keys import SigningKey
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
-from tocsin.domain.events import Completed, Due, Recorded, Started
-from tocsin.domain.ledger import PUNCTUALITY
+from tocsin.domain.events import Completed
 from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
@@ -58,66 +49,17 @@ LOAD = 300
 JOBS = (
     {"name": "asked", "function": "quick", "overlap_policy": "allow"},
     {"name": "every", "schedule": "* * * * * *", "function": "quick", "catch_up": "once"},
-    {"name": "skipping", "schedule": "* * * * * *", "function": "quick", "catch_up": "skip"},
-    {"name": "long", "function": "long", "timeout": "10m"},
-    {
-        "name": "flaky",
-        "function": "flaky",
-        "retry": {"max_attempts": 2, "initial_delay": 4, "jitter": 0},
-    },
 )
 
 
-class Runs:
-    """The work of both installations, so that a test sees what ran in each."""
+def quick() -> Worker:
+    worker = Worker(concurrency=20)
 
-    def __init__(self) -> None:
-        self.begun: Counter[str] = Counter()
-        self.may_end = asyncio.Event()
+    @worker.task("quick")
+    async def run(_: Context) -> None:
+        await asyncio.sleep(0.01)
 
-    def worker(self) -> Worker:
-        worker = Worker(concurrency=20)
-
-        @worker.task("quick")
-        async def quick(_: Context) -> None:
-            await asyncio.sleep(0.01)
-
-        @worker.task("long")
-        async def long(context: Context) -> None:
-            self.begun[context.execution_id] += 1
-            await self.may_end.wait()
-
-        @worker.task("flaky")
-        async def flaky(context: Context) -> None:
-            self.begun[context.execution_id] += 1
-            if context.attempt == 1:
-                raise RuntimeError("the first attempt fails")
-
-        return worker
-
-
-def due(stored: StoredEvents, job: str) -> list[tuple[datetime, int]]:
-    """Return the instants of a job that fired, each with its sequence in the ledger."""
-    return [(r.message.scheduled_time, r.sequence) for r in stored.facts(Due) if r.message.job == job]
-
-
-async def passed(installation: Installation, instants: Sequence[datetime]) -> None:
-    """Wait until these instants are late, so that `catch_up` decides on them."""
-    age = installation.clock.now() - max(instants)
-    await asyncio.sleep((PUNCTUALITY - age).total_seconds() + 0.1)
-
-
-def task_of(claim: Recorded[Started]) -> tuple[str, str, int]:
-    return claim.message.execution_id, claim.message.step, claim.message.attempt
-
-
-async def begun(tocsin: Running, runs: Runs, number: int) -> None:
-    """Wait until as many executions have begun to work."""
-
-    async def are_begun() -> bool:
-        return len(runs.begun) >= number
-
-    await tocsin.until(are_begun)
+    return worker
 
 
 async def is_idle(installation: Installation) -> bool:
@@ -126,74 +68,13 @@ async def is_idle(installation: Installation) -> bool:
     return set(stored.ends) == set(stored.executions)
 
 
-def signing_key(folder: Path) -> Path:
-    """Write a key of the notary, and its public key beside it."""
-    key, path = SigningKey.generate(), folder / "notary.pem"
-    path.write_text(key.as_pem())
-    path.with_suffix(".pub").write_text(key.public.as_pem())
-    return path
-
-
-async def has_archived(installation: Installation, executions: int) -> bool:
-    """Return whether the archive holds as many executions, and the streams hold none of them."""
-    state, _ = await installation.archive.state()
-    segments = await installation.archive.segments()
-    return state.head == state.purged and sum(segment.executions for segment in segments) >= executions
-
-
-class Overtaking(Archive):
-    """An archive to which a segment with a new message is added after the snapshots."""
-
-    def __init__(self, tocsin: Running, times: int) -> None:
-        installation = tocsin.installation
-        super().__init__(NatsArchiveStore(installation.connection, installation.names), installation.projections)
-        self._tocsin = tocsin
-        self._reads = count(1)
-        self._times = times
-
-    async def state(self) -> tuple[State, int]:
-        if next(self._reads) in range(2, 2 * self._times + 1, 2):  # the second read of each try is after its snapshots
-            await self._add_newest()
-        return await super().state()
-
-    async def _add_newest(self) -> None:
-        await self._tocsin.trigger("asked")
-        stored = self._tocsin.installation.stored
-        last = (await stored.extent(Stream.REQUESTS)).last
-        [[newest]] = [some async for some in stored.messages(Stream.REQUESTS, after=last - 1, upto=last)]
-        state, revision = await super().state()
-        upto = {Stream.REQUESTS: last}
-        segment = await self.write([newest], state, upto, Origin(installation="i", root="tocsin", version="0"))
-        await self.move(State(head=segment.name, number=segment.number, upto=upto), expect=revision)
-
-
-async def test_snapshots_older_than_the_archive_are_repeated(tmp_path: Path) -> None:
-    async with new_installation(settings(tmp_path)) as installation:
-        tocsin = Running(installation)
-        await tocsin.apply(JOBS[0])
-        writer = BackupWriter(
-            installation.connection, installation.names, Overtaking(tocsin, TRIES - 1), installation.commits.archive
-        )
-        manifest = await writer.create(tmp_path / "backup", BackupOrigin("0", "i", "s"), installation.clock.now())
-        assert manifest.archive.number == TRIES - 1
-        assert manifest.streams["TOCSIN_REQUESTS"].last == TRIES - 1
-        writer = BackupWriter(
-            installation.connection, installation.names, Overtaking(tocsin, TRIES), installation.commits.archive
-        )
-        with pytest.raises(BackupOvertaken):
-            await writer.create(tmp_path / "other", BackupOrigin("0", "i", "s"), installation.clock.now())
-    verification = await verify_backup(tmp_path / "backup")
-    assert verification.is_clean, (verification.damage, verification.audit)
-    assert names_in(tmp_path) == {"backup"}
-
-
 @pytest.mark.slow
 @pytest.mark.full
 async def test_backup_of_one_server_fits_a_cluster(tmp_path: Path) -> None:
-    backup, runs = tmp_path / "backup", Runs()
+    backup = tmp_path / "backup"
     chosen = settings(tmp_path)
-    async with new_installation(chosen) as lost, at_work(lost, runs.worker()) as tocsin:
-        await tocsin.apply(*JOBS[:2])
+    async with new_installation(chosen) as lost, at_work(lost, quick()) as tocsin:
+        await tocsin.apply(*JOBS)
         await asyncio.gather(*(tocsin.trigger("asked") for _ in range(LOAD)))
         await tocsin.ended("asked", Completed, 10)
         await bootstrap.create_backup(lost, backup)
@@ -202,7 +83,7 @@ async def test_backup_of_one_server_fits_a_cluster(tmp_path: Path) -> None:
         bootstrap.connect(at(chosen, cluster.url, replicas=3)) as installation,
     ):
         await restored(installation, backup)
-        async with at_work(installation, runs.worker()) as tocsin:
+        async with at_work(installation, quick()) as tocsin:
             tocsin.patience = 120
             await tocsin.ended("asked", Completed, LOAD)
             await tocsin.change("every", partial(ledger.pause, job="every"))

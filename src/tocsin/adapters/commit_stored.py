@@ -52,17 +52,6 @@ class CommitStoredLog:
         self._archive = archive
         self._end = end
 
-    async def archived(self, stream: Stream) -> int:
-        """Return the sequence up to which only the archive may have messages; 0 for events."""
-        if stream in DECISION_STREAMS:
-            return 0
-        state, _ = await self._archive.state()
-        return state.last(stream.value)
-
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - events of the log are those of the archive too
-        """Return False."""
-        return False
-
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
         """Return the lines of an execution that the archive keeps."""
         return [_stored(Stream.OUTPUT, line) for line in await self._archive.lines(execution_id)]
@@ -81,10 +70,6 @@ class CommitStoredLog:
         messages = sum(segment.messages for segment in segments) + in_stream
         return Extent(segments[0].first, extent.last, messages, extent.size)
 
-    async def first(self, stream: Stream) -> int:
-        """Return the sequence of the stream's first message, or the number of the first event."""
-        return 1 if stream in DECISION_STREAMS else await self._streams.first(stream)
-
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
@@ -94,7 +79,7 @@ class CommitStoredLog:
         elif stream not in DECISION_STREAMS:
             pages = self._streams.messages(stream, *filters, after=after, upto=upto)
         elif self._past is None or KeptPart.of(*filters) is None:
-            pages = self._events(stream, upto)
+            pages = self._events(stream, after if isinstance(after, int) else 0, upto)
         else:
             pages = _pages(stream, self._past(filters, after=after, upto=upto))
         takes = subjects.any_of(filters or STREAM_SUBJECTS[stream])
@@ -109,9 +94,9 @@ class CommitStoredLog:
                 if wanted:
                     yield wanted
 
-    async def _events(self, stream: Stream, upto: int) -> AsyncGenerator[list[StoredMessage], None]:
+    async def _events(self, stream: Stream, after: int, upto: int) -> AsyncGenerator[list[StoredMessage], None]:
         portion: list[StoredMessage] = []
-        async with aclosing(self.commits.events(upto=upto)) as events:
+        async with aclosing(self.commits.events(after=after, upto=upto)) as events:
             async for event in events:
                 if event.stream is stream:
                     portion.append(event)

@@ -222,8 +222,8 @@ class ScopeReads:
         fold = self._reader.fold
         if (number := fold.numbers.get(scope)) is not None:
             return number <= since
-        if "*" in scope:
-            return False
+        if "*" in scope or ">" in scope.removesuffix(".>"):
+            return False  # it covers several scopes
         if isinstance(fold, ScopeNumbers):
             return fold.since <= since
         return scope.startswith("execution.") and self._reader.forgotten <= since

@@ -4,7 +4,7 @@ An audit or a replay takes such a sequence and does not depend on its origin.
 """
 
 from .export import AlteredExportError, CutOffError, Export, ExportError, Manifest, open_export, write
-from .stream_reader import Selection, decoded, extents, read, wherever
+from .stream_reader import Selection, decoded, extents, read
 
 __all__ = [
     "AlteredExportError",
@@ -17,6 +17,5 @@ __all__ = [
     "extents",
     "open_export",
     "read",
-    "wherever",
     "write",
 ]

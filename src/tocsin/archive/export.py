@@ -148,15 +148,6 @@ async def write(
     return ending.counts
 
 
-def encode_all(manifest: Manifest, messages: Iterable[StoredMessage]) -> Iterator[bytes]:
-    """Yield the lines of an export of messages in memory."""
-    ending = _Ending(manifest)
-    yield ending.begin()
-    for message in messages:
-        yield ending.take(message)
-    yield ending.end()
-
-
 class _Ending:
     """Counts and digests lines for the trailer."""
 

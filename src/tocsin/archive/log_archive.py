@@ -17,13 +17,19 @@ from typing import Final
 import msgspec
 
 from ..domain.commit import LogHead
+from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Projections
 from ..subjects import LOG_ARCHIVE, Bucket, Stream
-from .archive import ArchiveDamaged, Origin
 
 FORMAT: Final = 1
 LINES: Final = "output."
 """The beginning of the subjects of lines."""
+
+
+class ArchiveDamaged(TocsinError):
+    """A segment is missing or differs from what was written."""
+
+    code = "archive-damaged"
 
 
 def commits_of(partition: int) -> str:
@@ -42,6 +48,14 @@ class ArchivedMessage(msgspec.Struct, frozen=True):
     body: bytes
     subject: str = ""
     headers: dict[str, str] = {}
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """The installation and the version that wrote a segment."""
+
+    installation: str
+    root: str
+    version: str
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -71,7 +85,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     since: datetime
     until: datetime
     sha256: str
-    origin: dict[str, str]
+    origin: Origin
     head: LogHead | None = None
     ids: tuple[str, str] | None = None
     previous: str | None = None
@@ -177,7 +191,7 @@ class LogArchive:
             messages[0].time,
             messages[-1].time,
             sha256(body).hexdigest(),
-            origin.model_dump(),
+            origin,
             head,
             (ids[0], ids[-1]) if ids else None,
             None if before is None else before.segment,

@@ -3,14 +3,14 @@
 A read ends where the streams ended when it started.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
 from .. import subjects
-from ..domain.events import Message, Recorded, Voided
-from ..ports import EventLog, Extent, StoredLog, StoredMessage
+from ..domain.events import Message, Recorded
+from ..ports import Extent, StoredLog, StoredMessage
 from ..subjects import STREAMS, Stream
 
 _REPAIRS: Final = subjects.filter_for("repair.voided")
@@ -93,45 +93,6 @@ def decoded(stored: StoredMessage) -> Recorded[Message]:
     """
     subject, stream = stored.subject, stored.stream
     return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time, stream=stream)
-
-
-async def archived(stored: StoredLog, scope: str) -> list[Recorded[Message]]:
-    """Return the archived events of a scope of the log, oldest first.
-
-    The archive may also hold older events of a subject.
-    """
-    if not await stored.may_be_archived(scope):
-        return []
-    portions = stored.messages(Stream.LOG, scope, after=0, upto=await stored.archived(Stream.LOG))
-    return [decoded(message) async for portion in portions for message in portion]
-
-
-async def wherever(log: EventLog, stored: StoredLog | None, scope: str) -> list[Recorded[Message]]:
-    """Return a scope's events without foreign messages, from the log or else the archive."""
-    events = _events(await log.load(scope))
-    if events or stored is None:
-        return events
-    with subjects.learning():
-        while True:
-            try:
-                return _events(await archived(stored, scope))
-            except subjects.DecodeError as error:
-                if not await _learns_of(log, error):
-                    raise
-
-
-async def _learns_of(log: EventLog, error: subjects.DecodeError) -> bool:
-    """Return whether an operator set aside an archived event that could not be read."""
-    if error.stored is None:
-        return False
-    decision = await log.last(subjects.voided(error.stored.stream, error.stored.sequence))
-    if decision is not None and isinstance(decision.message, Voided):
-        subjects.set_aside(decision.message)
-    return subjects.is_set_aside(error.stored)
-
-
-def _events(messages: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
-    return [recorded for recorded in messages if not subjects.is_foreign(recorded)]
 
 
 def is_definition(subject: str) -> bool:

@@ -93,9 +93,7 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         ArchiveDamaged: an object of the archive is missing or changed.
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
-    writer = BackupWriter(
-        installation.connection, installation.names, installation.archive, installation.commits.archive
-    )
+    writer = BackupWriter(installation.connection, installation.names, installation.commits.archive)
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
     now = installation.clock.now()
     if isinstance(place, Path):

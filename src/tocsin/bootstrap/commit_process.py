@@ -15,9 +15,6 @@ from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
 from ..adapters.commit_view import CommitView
 from ..adapters.kept_scopes import KeptScopes, OpenEvents
-from ..adapters.nats.client.connection import Connection
-from ..adapters.nats.client.names import Names
-from ..adapters.nats.log.commit_log import NatsCommitLog, NatsTurnChannel
 from ..adapters.nats.log.follow import READER
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
@@ -352,8 +349,8 @@ class Commits:
 
     def __init__(  # noqa: PLR0913 - the parts of an installation
         self,
-        connection: Connection,
-        names: Names,
+        log: CommitLog,
+        turns: TurnChannel,
         inputs: InputLog,
         projections: Projections,
         clock: Clock,
@@ -361,28 +358,38 @@ class Commits:
         key: Callable[[], Awaitable[bytes]],
         foreign: ForeignMessages,
         *,
+        installation: str,
         history: OpenEvents,
+        wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
     ) -> None:
-        """`history`: keeps the events of scopes that are in no fold."""
+        """`log`: the commits without their archive.
+
+        `history`: keeps the events of scopes that are in no fold. `wake_at`: as in `CommitLoop`.
+        """
         self._history = history
         self._foreign = foreign
         self.is_lasting = False
         """Whether this process reads the log for longer than a command: it shows its presence."""
-        self.log = ArchivedCommitLog(NatsCommitLog(connection, names.commits_stream, names.commits_prefix), archive)
-        self._turns = NatsTurnChannel(connection, names.turns)
+        self.log = ArchivedCommitLog(log, archive)
+        self._turns = turns
         self.archive = archive
         self._inputs = inputs
         self._projections = projections
         self._clock = clock
         self._key = key
-        self._installation = names.root
+        self._installation = installation
+        self._wake_at = wake_at
         self._wanted = asyncio.Event()
         self._view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
 
     @property
     def reader(self) -> CommitReader:
-        """The reader of the log from its beginning."""
-        return CommitReader(self.log, PARTITION, self._seal, KEY)
+        """The reader of the log, from its beginning or from a head that this process knows."""
+        return CommitReader(self.log, PARTITION, self._seal, KEY, self._head_before)
+
+    def _head_before(self, number: int) -> LogHead | None:
+        view = self._view.result() if self._view.done() and self._view.exception() is None else None
+        return view.chain.heads.before(number) if number and view is not None and view.chain is not None else None
 
     def end(self, key: bytes, clock: Clock) -> LogEnd:
         """Return the end of the log, for a command while no stage runs.
@@ -420,8 +427,9 @@ class Commits:
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return the reader and writer of the log, and the view of all parts (`view`)."""
         process, view = await self._process(early, is_lasting=True)
-        if not self._view.done():
-            self._view.set_result(view)
+        if self._view.done():  # an installation in memory may run stages again
+            self._view = asyncio.get_running_loop().create_future()
+        self._view.set_result(view)
         return process, view
 
     async def _process(self, early: Sequence[str] = (), *, is_lasting: bool) -> tuple[CommitProcess, CommitView]:
@@ -436,6 +444,7 @@ class Commits:
             projections=self._projections,
             is_lasting=is_lasting,
             foreign=self._foreign,
+            wake_at=self._wake_at,
         )
         snapshots = Snapshots(self._projections, b"")
         view = CommitView(self.log, PARTITION, process.seal, snapshots, early=early)
@@ -491,4 +500,5 @@ class Commits:
                 self._view = asyncio.get_running_loop().create_future()
             self._view.set_exception(error)
             self._view.exception()  # perhaps no part reads
-            _log.error("commits not read", action="commits-not-read", exc_info=error)
+            log = _log.error if self.is_lasting else _log.debug  # a command shows the error by itself
+            log("commits not read", action="commits-not-read", exc_info=error)

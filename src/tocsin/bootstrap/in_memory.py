@@ -6,9 +6,10 @@ It needs no server, and ends with the process. `app.running` and `tocsin.testing
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import partial
-from secrets import token_bytes, token_hex
+from secrets import token_bytes
+from typing import TypeVar
 
 from .. import __version__, telemetry
 from ..adapters.extras import require_extra
@@ -21,32 +22,33 @@ from ..adapters.memory.archive import (
 )
 from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
-from ..adapters.memory.exploded_log import ExplodedLog
 from ..adapters.notifications.factory import open_channel
-from ..archive.archive import Archive, Origin
-from ..archive.combined_log import CombinedLog
-from ..archive.commit_reader import CommitReader
-from ..domain.commit import Seal
+from ..adapters.routed_log import RoutedLog
+from ..archive.log_archive import LogArchive, Origin
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.edge import EdgeDecisions
+from ..engine.leader_election import LeaderElection
 from ..engine.stage import BoundStage, Storage
 from ..engine.step import Sources
 from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.notifications import NatsChannel
+from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
-from .commit_process import KEY, PARTITION, CommitProcess
-from .commits import at_the_edge, read_durable, split
-from .installation import Ports
+from .commit_process import Commits
+from .commits import at_the_edge, read_durable, split, takers
+from .installation import Ports, stored_log
 from .leading import Leading
-from .stage_runner import STAGE_NAMES, compose, start_loops
+from .stage_runner import STAGE_NAMES, compose, event_streams_of, recorded_by, start_loops
 from .workers import connection_of
 
 _log = telemetry.get_logger("tocsin")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,10 @@ class InMemoryInstallation(Ports):
     Several tasks of the process may use it; no other process can.
     """
 
-    log: ExplodedLog
+    inputs: InMemoryEventLog
+    commits: Commits
+    commit_log: InMemoryCommitLog
+    """The commits that are not archived."""
     projections: InMemoryProjections
     clock: AlarmClock
     agents: InMemoryAgentChannel
@@ -66,9 +71,6 @@ class InMemoryInstallation(Ports):
     recorded: History
     """The history, which is open as long as the installation."""
     report_key: bytes
-    commits: InMemoryCommitLog
-    commit_reader: CommitReader
-    turns: InMemoryTurnChannel = field(default_factory=InMemoryTurnChannel)
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -80,10 +82,9 @@ class InMemoryInstallation(Ports):
         return Storage(
             history=self.recorded,
             stored=self.stored,
-            streams=InMemoryStoredLog(self.log),
-            purge=InMemoryStreamPurge(self.log),
-            archive=self.archive,
-            origin=Origin(installation=fingerprint(self.report_key), root=self.settings.root, version=__version__),
+            streams=InMemoryStoredLog(self.inputs),
+            purge=InMemoryStreamPurge(self.inputs),
+            origin=Origin(fingerprint(self.report_key), self.settings.root, __version__),
         )
 
 
@@ -102,29 +103,43 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
 
     _refuse_nats(settings)
     clock = clock or LoopClock()
-    foreign = ForeignMessages()
-    log = ExplodedLog(clock, foreign=foreign)
-    projections = InMemoryProjections(clock)
-    archive = Archive(InMemoryArchiveStore(), projections)
-    key = token_bytes(32)
-    commits = InMemoryCommitLog(clock)
+    foreign, key = ForeignMessages(), token_bytes(32)
+    inputs, commit_log, projections = (
+        InMemoryEventLog(clock, foreign=foreign),
+        InMemoryCommitLog(clock),
+        InMemoryProjections(clock),
+    )
+    archive = LogArchive(InMemoryArchiveStore(), projections)
     async with open_memory_history(installation=fingerprint(key)) as history:
-        yield InMemoryInstallation(
-            settings=settings,
-            log=log,
-            projections=projections,
-            clock=clock,
-            stored=CombinedLog(InMemoryStoredLog(log), archive),
-            archive=archive,
-            foreign=foreign,
-            agents=InMemoryAgentChannel(clock),
-            fetches=InMemoryFetchChannel(),
-            events=InMemoryEventStreams(log, settings.opened_streams),
-            recorded=history,
-            report_key=key,
-            commits=commits,
-            commit_reader=_reader(commits, settings.root, key),
+        commits = Commits(
+            commit_log,
+            InMemoryTurnChannel(),
+            *(inputs, projections, clock, archive, partial(_given, key), foreign),
+            installation=settings.root,
+            history=partial(_given, history),
+            wake_at=clock.at,
         )
+        async with commits.reading():
+            yield InMemoryInstallation(
+                settings=settings,
+                log=RoutedLog(inputs, commits.view),
+                inputs=inputs,
+                commits=commits,
+                commit_log=commit_log,
+                projections=projections,
+                clock=clock,
+                stored=stored_log(InMemoryStoredLog(inputs), commits),
+                foreign=foreign,
+                agents=InMemoryAgentChannel(clock),
+                fetches=InMemoryFetchChannel(),
+                events=InMemoryEventStreams(inputs, settings.opened_streams),
+                recorded=history,
+                report_key=key,
+            )
+
+
+async def _given(value: T) -> T:
+    return value
 
 
 async def run_stages_in_memory(
@@ -139,63 +154,53 @@ async def run_stages_in_memory(
     When cancelled, finish the messages in progress, and release the leader leases. `channels` replaces the notification channels of
     the settings.
     """
-    sources = Sources(installation.log, installation.projections, installation.clock)
+    key, projections, clock = installation.report_key, installation.projections, installation.clock
+    process, view = await installation.commits.process(early=SEEN_EARLY)
+    leading = Leading(projections, installation.inputs, clock, installation.settings.leader)
+    followers = {"recorder": partial(recorded_by, installation.recorded)}
+    commits = installation.commits.storage(process, projections, key, takers(), followers)
+    event_streams, lead = event_streams_of(installation, installation.events, leading, process.name, names, clock)
+    sources = Sources(installation.log, projections, clock)
     stages = compose(
         installation,
         names,
-        key=installation.report_key,
-        storage=installation.storage(),
+        key=key,
+        storage=replace(installation.storage(), commits=commits),
         agents=installation.agents,
         fetches=installation.fetches,
-        event_streams=installation.events,
+        event_streams=event_streams,
         channels=_channels(installation) if channels is None else channels,
-        fold=partial(getattr, installation.log, "fold"),
+        fold=partial(getattr, view, "fold"),
     )
-    process = CommitProcess(
-        installation.commits,
-        installation.log,
-        installation.clock,
-        installation.report_key,
-        installation=installation.settings.root,
-        name=f"memory-{token_hex(4)}",
-        turns=installation.turns,
-        foreign=installation.foreign,
-        wake_at=installation.clock.at,
-    )
-    pure, stages = split(stages, installation.log, installation)
-    leading = Leading(installation.projections, installation.log, installation.clock, installation.settings.leader)
-    policy = EdgeDecisions(installation.log, sources, foreign=installation.foreign)
+    policy = EdgeDecisions(view, sources, foreign=installation.foreign)
+    pure, stages = split(stages, view, installation)
     folds = any(stage.subscriptions for stage in stages)
     stages = at_the_edge(stages, policy, sources, leading, process.name)
-    async with process.running(pure, installation.log, leading, folds=folds):
-        await _run(installation, stages, policy, ready)
+    async with process.running(pure, view, leading, folds=folds):
+        await _run(installation, stages, policy, lead, ready)
 
 
 async def _run(
     installation: InMemoryInstallation,
     stages: Sequence[BoundStage],
     policy: EdgeDecisions,
+    lead: LeaderElection | None,
     ready: asyncio.Event | None,
 ) -> None:
     async with asyncio.TaskGroup() as readers, asyncio.TaskGroup() as loops:  # the loops end first
         start_loops(loops, installation, stages)
+        if lead is not None:
+            loops.create_task(lead.run(), name="lease of the event listener")
         for stage in stages:
             for subscription in stage.subscriptions:
                 spec = DurableSpec(
                     subscription.durable, subscription.stream, subscription.filters, ack_wait=subscription.ack_wait
                 )
-                durable = installation.log.durable(spec)
+                durable = installation.inputs.durable(spec)
                 readers.create_task(read_durable(stage, subscription, durable, policy), name=subscription.durable)
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
             ready.set()
-
-
-def _reader(commits: InMemoryCommitLog, installation: str, key: bytes) -> CommitReader:
-    async def seal() -> Seal:
-        return Seal(installation, PARTITION, {KEY: key})
-
-    return CommitReader(commits, PARTITION, seal, KEY)
 
 
 @asynccontextmanager

@@ -18,6 +18,7 @@ from ..adapters.nats.client.credentials import security_of
 from ..adapters.nats.client.jetstream_wait import LEADER_TIMEOUT_S, find_key, retry_until_available
 from ..adapters.nats.client.jetstream_wait import await_log as await_nats_log
 from ..adapters.nats.client.names import Names
+from ..adapters.nats.log.commit_log import NatsCommitLog, NatsTurnChannel
 from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
@@ -26,8 +27,6 @@ from ..adapters.s3.archive_store import S3ArchiveStore
 from ..adapters.s3.bucket import S3_EXTRA, Bucket
 from ..adapters.scope_reads import SharedEvent
 from ..adapters.system_clock import SystemClock
-from ..archive.archive import Archive
-from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
 from ..ports import (
@@ -65,7 +64,6 @@ class Ports:
     clock: Clock
     stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
-    archive: Archive
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
     """The foreign messages that this process met."""
 
@@ -82,8 +80,6 @@ class Installation(Ports):
     inputs: InputLog
     """The log of inputs, without the decisions."""
     commits: Commits
-    commit_reader: CommitReader
-    """The log of commits from its beginning."""
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
@@ -136,16 +132,19 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             raise unreachable from error
         projections = NatsProjections(connection, names)
         store = archive_store(settings, connection)
-        archive = Archive(store, projections)
         foreign, inputs = ForeignMessages(), NatsEventLog(connection, names)
         clock = SystemClock()
-        log_archive = LogArchive(store, projections)
+        archive = LogArchive(store, projections)
         key = partial(_stored_key, connection, names)
         history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
-        commits = Commits(connection, names, inputs, projections, clock, log_archive, key, foreign, history=history)
+        commits = Commits(
+            NatsCommitLog(connection, names.commits_stream, names.commits_prefix),
+            NatsTurnChannel(connection, names.turns),
+            *(inputs, projections, clock, archive, key, foreign),
+            installation=names.root,
+            history=history,
+        )
         await stack.enter_async_context(commits.reading())
-        streams = NatsStoredLog(connection, names)
-        newest, past = partial(_newest, commits), partial(_past, commits)
         yield Installation(
             settings=settings,
             names=names,
@@ -153,13 +152,17 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
             log=RoutedLog(inputs, commits.view),
             inputs=inputs,
             commits=commits,
-            commit_reader=commits.reader,
-            stored=CommitStoredLog(streams, commits.reader, log_archive, newest, past),
+            stored=stored_log(NatsStoredLog(connection, names), commits),
             foreign=foreign,
             projections=projections,
-            archive=archive,
             clock=clock,
         )
+
+
+def stored_log(streams: StoredLog, commits: Commits) -> CommitStoredLog:
+    """Return the streams and the log of commits, with their archive; `streams`: without it."""
+    newest, past = partial(_newest, commits), partial(_past, commits)
+    return CommitStoredLog(streams, commits.reader, commits.archive, newest, past)
 
 
 async def _newest(commits: Commits) -> int:

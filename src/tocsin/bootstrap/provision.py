@@ -93,7 +93,7 @@ def health_target(installation: Installation) -> HealthTarget:
             inputs=input_limits(settings),
             output=output_limits(settings),
         ),
-        archive=installation.archive,
+        archive=installation.commits.archive,
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
         durables=durables,
@@ -102,7 +102,6 @@ def health_target(installation: Installation) -> HealthTarget:
         load_fold=installation.commits.fold,
         led=[stage.name for stage in installed_stages(settings) if stage.name in LED],
         followers=_followers(settings),
-        log_archive=installation.commits.archive,
     )
 
 

@@ -16,7 +16,7 @@ from typing_extensions import override
 
 from .. import __version__, telemetry
 from ..adapters.commit_event_streams import CommitEventStreams
-from ..adapters.memory.clock import LoopClock
+from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.nats.admin.provision import NatsStreamPurge
 from ..adapters.nats.agents import NatsAgentChannel
 from ..adapters.nats.alerts import NatsAlertChannel
@@ -30,7 +30,7 @@ from ..adapters.nats.log.announcer import Announcer
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications.factory import open_channel
-from ..archive.archive import Origin
+from ..archive.log_archive import Origin
 from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.edge import EdgeDecisions
@@ -236,7 +236,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             history = await stack.enter_async_context(installation.history())
             storage = await _storage(installation, history)
             if ARCHIVER.name in names:
-                followers = {"recorder": partial(_recorded, history)}
+                followers = {"recorder": partial(recorded_by, history)}
                 commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
                 storage = replace(storage, commits=commits)
         sources = Sources(installation.log, installation.projections, installation.clock)
@@ -244,7 +244,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         fetches = NatsFetchChannel(installation.connection, installation.names)
         streams = NatsEventStreams(installation.connection, installation.names)
         leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
-        lead = leading.candidate(EVENT_LISTENER.name, process.name) if EVENT_LISTENER.name in running else None
+        event_streams, lead = event_streams_of(installation, streams, leading, process.name, running, LoopClock())
         named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
         channels = {name: channel_of(installation, name, channel) for name, channel in named}
         stages = compose(
@@ -254,7 +254,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             storage=storage,
             agents=agents,
             fetches=fetches,
-            event_streams=_event_streams(installation, streams, lead),
+            event_streams=event_streams,
             screening=partial(_screening, installation),
             sampling=sampling,
             spans=_span_exporter() if sampling is not None and "recorder" in running else None,
@@ -307,14 +307,17 @@ async def _fed(
     return fed
 
 
-def _event_streams(installation: Installation, base: EventStreams, lead: LeaderElection | None) -> EventStreams:
-    """Return the durables of triggers; durables over the log follow the commits.
+def event_streams_of(
+    ports: Ports, base: EventStreams, leading: Leading, name: str, stages: Collection[str], clock: AlarmClock
+) -> tuple[EventStreams, LeaderElection | None]:
+    """Return the durables of triggers, and the lease of the process that reads the durables over the log.
 
-    `lead`: the lease of their reader; None: no process reads any.
+    `name`: the name of the process. None: no stage of the process reads any.
     """
-    if lead is None:
-        return base
-    return CommitEventStreams(base, installation.log, installation.projections, LoopClock(), lead)
+    if EVENT_LISTENER.name not in stages:
+        return base, None
+    lead = leading.candidate(EVENT_LISTENER.name, name)
+    return CommitEventStreams(base, ports.log, ports.projections, clock, lead), lead
 
 
 @asynccontextmanager
@@ -344,9 +347,7 @@ async def rebuild_history(installation: Installation) -> int:
     async with installation.history() as history:
         await history.forget()
         log, clock, past = installation.log, installation.clock, installation.stored
-        recorders = [
-            Recorder(log, history, clock, stream, gathering=0, past=past, keeps_events=True) for stream in RECORDED
-        ]
+        recorders = [Recorder(log, history, clock, stream, gathering=0, past=past) for stream in RECORDED]
         await asyncio.gather(*(recorder.catch_up() for recorder in recorders))
         return await history.count()
 
@@ -358,13 +359,11 @@ async def _storage(installation: Installation, history: History) -> Storage:
         stored=installation.stored,
         streams=NatsStoredLog(connection, names),
         purge=NatsStreamPurge(connection, names),
-        archive=installation.archive,
         origin=Origin(installation=await installation.identity(), root=installation.settings.root, version=__version__),
-        keeps_events=True,
     )
 
 
-async def _recorded(history: History) -> int:
+async def recorded_by(history: History) -> int:
     """Return the number up to which the history has the events.
 
     Both places are numbers of one log, and the place in a stream without newer events stands; a recorder of the other reads on in the archive.

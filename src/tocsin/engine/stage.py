@@ -12,8 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
-from ..archive.archive import Archive, Origin
-from ..archive.log_archive import LogArchive
+from ..archive.log_archive import LogArchive, Origin
 from ..domain.commit import Seal
 from ..domain.events import Message, Recorded
 from ..domain.trace_context import Sampling
@@ -253,12 +252,9 @@ class Storage:
     """Every message ever stored, in the streams or in the archive."""
     streams: StoredLog
     purge: StreamPurge
-    archive: Archive
     origin: Origin
     commits: CommitStorage | None = None
-    """None: decisions are messages."""
-    keeps_events: bool = False
-    """Whether the history keeps events as they are stored."""
+    """None: no archiver runs in this process."""
 
 
 @dataclass(frozen=True, slots=True)

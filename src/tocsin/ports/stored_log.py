@@ -75,26 +75,11 @@ class Extent:
 class StoredLog(Protocol):
     """The stored streams, or the streams and their archive as one log."""
 
-    async def archived(self, stream: Stream) -> int:
-        """Return the sequence up to which messages may exist only in the archive (0: none)."""
-
-    async def may_be_archived(self, scope: str) -> bool:
-        """Return whether the archive may hold part of a scope.
-
-        The scope is that of an execution or a dead letter. False is certain, and cheap to find.
-        """
-
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
         """Return the lines of an execution that the archive keeps, oldest first."""
 
     async def extent(self, stream: Stream) -> Extent:
         """Return the current extent of a stream."""
-
-    async def first(self, stream: Stream) -> int:
-        """Return the sequence of the first message in the stream itself.
-
-        If the stream is empty, this is the sequence of its next message.
-        """
 
     def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int

@@ -151,7 +151,6 @@ class LocalOperator:
         runner = StatementRunner(
             self._registry,
             self._log,
-            self._stored,
             self._clock,
             self._settings,
             by=self._by,
@@ -227,7 +226,7 @@ class LocalOperator:
     async def execution(self, given: str) -> "ExecutionMatch":
         from .operations import lookup  # noqa: PLC0415 - see above
 
-        return await lookup.find(self._log, given, list_executions=self.executions, stored=self._stored)
+        return await lookup.find(self._log, given, list_executions=self.executions)
 
     async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
         from .operations import execution_output  # noqa: PLC0415 - see above
@@ -237,14 +236,13 @@ class LocalOperator:
     async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
         from .operations import fan_out  # noqa: PLC0415 - see above
 
-        elsewhere = fan_out.in_history(self.executions, match.execution_id)
-        return await fan_out.read_fan_out(self._log, match, elsewhere)
+        return await fan_out.read_fan_out(self._log, match)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
         from .operations import execution_requests  # noqa: PLC0415 - see above
 
         return await execution_requests.cancel(
-            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions, stored=self._stored
+            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
         )
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
@@ -254,9 +252,7 @@ class LocalOperator:
     async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
         from .operations import dead_letter_lookup  # noqa: PLC0415 - see above
 
-        return await dead_letter_lookup.find(
-            self._log, given, job=job, list_dead_letters=self.dead_letters, stored=self._stored
-        )
+        return await dead_letter_lookup.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
 
     async def replay(
         self,
@@ -280,7 +276,6 @@ class LocalOperator:
             again=again,
             failed_only=failed_only,
             list_dead_letters=self.dead_letters,
-            stored=self._stored,
         )
 
     def replay_all(
@@ -303,7 +298,6 @@ class LocalOperator:
             by=self._by,
             reason=reason,
             list_dead_letters=self.dead_letters,
-            stored=self._stored,
         )
 
     async def queues(self) -> "tuple[QueueDetails, ...]":

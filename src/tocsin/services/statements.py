@@ -32,7 +32,7 @@ from ..domain.statements import (
     defined,
 )
 from ..domain.statements.definitions import is_pause
-from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict, StoredLog
+from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict
 from ..ports.queries import ExecutionQuery
 from ..settings import Settings
 from .apply import completed
@@ -147,7 +147,6 @@ class StatementRunner:
 
     registry: Registry
     log: EventLog
-    stored: StoredLog
     clock: Clock
     settings: Settings
     """The settings with the defaults of new jobs."""
@@ -265,11 +264,9 @@ class StatementRunner:
         return StatementResult("EXECUTE JOB", message, statement.job, execution_id, changed=True)
 
     async def _cancel(self, statement: CancelRun) -> StatementResult:
-        match = await find(self.log, statement.run, stored=self.stored, list_executions=self.list_executions)
+        match = await find(self.log, statement.run, list_executions=self.list_executions)
         await self.rights.cancel(match)
-        outcome = await cancel(
-            self.log, match.execution_id, by=self.by, reason=self.reason, job=match.job, stored=self.stored
-        )
+        outcome = await cancel(self.log, match.execution_id, by=self.by, reason=self.reason, job=match.job)
         verb = "cancelled" if outcome.changed else f"{outcome.status.value} before:"
         message = f"{verb} run {outcome.execution_id} of job {outcome.job!r}"
         return StatementResult("CANCEL JOB RUN", message, outcome.job, outcome.execution_id, changed=outcome.changed)

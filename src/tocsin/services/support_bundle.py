@@ -149,7 +149,7 @@ def _installed(package: str) -> str | None:
 async def events(log: StoredLog, stream: Stream) -> bytes:
     """Return the newest events of a stream as JSON lines, without what users wrote."""
     extent = await log.extent(stream)
-    after = max(extent.last - MAX_EVENTS, await log.first(stream) - 1, 0)
+    after = max(extent.last - MAX_EVENTS, extent.first - 1, 0)
     lines = [
         json.dumps(public(message)).encode()
         async for portion in log.messages(stream, after=after, upto=extent.last)

@@ -307,10 +307,8 @@ def lease_standing_aside(key: str) -> str | None:
 
 ANNOUNCED: Final = "announced"
 """The key in `cursors` that holds the number of the newest public event that is announced."""
-ARCHIVE_STATE: Final = "archive"
-"""The key in `cursors` that holds the progress of the archive."""
 LOG_ARCHIVE: Final = "log-archive"
-"""The key in `cursors` that holds the progress of the archive of commits and their inputs."""
+"""The key in `cursors` that holds the progress of the archive."""
 INSTALLATION_KEY: Final = "report-key"
 TIMEZONE_REQUEST: Final = "request"
 """The key in `timezones` whose changes make every process read its time-zone data again."""

@@ -9,14 +9,16 @@ from typing import Final, TypeAlias
 
 from .. import subjects
 from ..adapters.files import load
-from ..adapters.memory.event_log import InMemoryEventLog
+from ..adapters.memory.commit_log import InMemoryCommitLog
 from ..client.outcome import Outcome, outcome_of
 from ..domain import history, ledger
+from ..domain.commit import FIRST_KEY, FIRST_PARTITION, LogHead, Seal
 from ..domain.definition import JobDefinition
 from ..domain.events import LedgerFact, Message, Passed, PassedReason, Recorded
 from ..domain.execution_record import ExecutionRecord
 from ..domain.ledger import Ledger, Lookahead
 from ..domain.schedule import Schedule, ScheduleError
+from ..engine.commit_writer import Chain
 from ..engine.ledger_reader import FACTS
 from ..services.operations.lookup import ExecutionMatch
 from ..settings.triggers import Triggers
@@ -24,6 +26,8 @@ from ..subjects import RECORDED, Stream
 
 _STORED_ONE_BY_ONE: Final = frozenset({"paused", "dst_skip"})
 """The reasons for which each instant is in the event."""
+_OF_LEDGERS: Final = subjects.any_of(FACTS)
+_OF_EXECUTIONS: Final = subjects.any_of(RECORDED[Stream.LOG])
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
 
@@ -87,10 +91,10 @@ class PassedSpan:
 class Record:
     """Folds what the stages stored."""
 
-    def __init__(self, log: InMemoryEventLog) -> None:
+    def __init__(self, log: InMemoryCommitLog, seal: Seal) -> None:
         """Start at the beginning of the log."""
         self._log = log
-        self._upto = dict.fromkeys(Stream, 0)
+        self._chain = Chain(seal, LogHead(FIRST_KEY))
         self._ledgers = defaultdict[str, Ledger](Ledger)
         self._lookahead = Lookahead()
         self._next: dict[str, datetime] = {}
@@ -102,25 +106,27 @@ class Record:
         self._spans: list[PassedSpan] = []
 
     def read(self) -> None:
-        """Fold the new messages."""
-        for recorded in self._new(Stream.LOG, RECORDED[Stream.LOG]):
+        """Fold the new events."""
+        changed = dict[str, None]()
+        for recorded in self._new():
+            if isinstance(fact := recorded.message, LedgerFact):
+                self._take_of_ledger(fact, recorded)
+                changed[fact.job] = None
+                continue
             for id_, record in history.fold(self.executions, (recorded,)).items():
                 self.executions[id_] = record
                 self._facts[id_].append(recorded)
                 (self._open.discard if record.status in _ENDED else self._open.add)(id_)
-        changed: dict[str, None] = {}
-        for recorded in self._new(Stream.LEDGER, FACTS):
-            fact = recorded.message
-            if isinstance(fact, LedgerFact):
-                state = self._ledgers[fact.job]
-                if isinstance(fact, Passed) and fact.reason not in _STORED_ONE_BY_ONE:
-                    self._note(state, fact)
-                self._ledgers[fact.job] = ledger.evolve(state, recorded)
-                changed[fact.job] = None
-            if isinstance(fact, Passed):
-                self.passed.append(fact)
         for job in changed:
             self._schedule(job)
+
+    def _take_of_ledger(self, fact: LedgerFact, recorded: Recorded[Message]) -> None:
+        state = self._ledgers[fact.job]
+        if isinstance(fact, Passed):
+            self.passed.append(fact)
+            if fact.reason not in _STORED_ONE_BY_ONE:
+                self._note(state, fact)
+        self._ledgers[fact.job] = ledger.evolve(state, recorded)
 
     def passed_together(self, job: str) -> dict[datetime, str]:
         """Return the reasons of the instants of a job that are stored as spans."""
@@ -165,8 +171,12 @@ class Record:
         else:
             self._next[job] = at
 
-    def _new(self, stream: Stream, filters: tuple[str, ...]) -> Iterator[Recorded[Message]]:
-        for entry in self._log.stream(stream).entries_after(self._upto[stream]):
-            self._upto[stream] = entry.sequence
-            if not entry.is_foreign and any(subjects.matches(name, entry.subject) for name in filters):
-                yield entry.recorded(subjects.decode)
+    def _new(self) -> Iterator[Recorded[Message]]:
+        """Yield the events of new commits that the record folds."""
+        for stored in self._log.after(FIRST_PARTITION, self._chain.head.sequence):
+            if (commit := self._chain.take(stored)) is None:
+                continue
+            for number, event in enumerate(commit.events, commit.first):
+                if _OF_LEDGERS(event.subject) or _OF_EXECUTIONS(event.subject):
+                    message = subjects.decode(event.subject, bytes(event.body))
+                    yield Recorded(message, event.subject, number, commit.at)

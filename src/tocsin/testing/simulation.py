@@ -137,7 +137,7 @@ class Simulation:
             self.installation: InMemoryInstallation = await stack.enter_async_context(
                 bootstrap.open_in_memory(self._settings, self._clock)
             )
-            self._record = Record(self.installation.log)
+            self._record = Record(self.installation.commit_log, await self.installation.commits.reader.seal())
             self._registry = Registry(self.installation.log, self.installation.projections, self._clock)
             if self._app is not None:
                 operator = operator_in_memory(self.installation, None, history=self._history)
@@ -244,7 +244,7 @@ class Simulation:
         is_working = is_working or self._clock.monotonic() < self._awake_until
         return (
             not (is_working or self._time.has_timers)
-            and self.installation.log.is_idle
+            and self.installation.inputs.is_idle
             and self.installation.events.is_idle
         )
 

@@ -28,12 +28,6 @@ class InMemoryStoredLog:
         self._log = log
         self._lag = lag
 
-    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
-        return 0
-
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
-        return False
-
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
         return ()
 
@@ -43,9 +37,6 @@ class InMemoryStoredLog:
         first = entries[0].sequence if entries else stored.last_sequence + 1
         size = sum(len(entry.subject) + len(entry.body) for entry in entries)
         return Extent(first, stored.last_sequence, len(entries), size)
-
-    async def first(self, stream: Stream) -> int:
-        return (await self.extent(stream)).first
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int

@@ -46,15 +46,17 @@ class InMemoryCommitLog:
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         """Return the first message after a sequence."""
+        return next(iter(self.after(partition, after)), None)
+
+    def after(self, partition: int, sequence: int) -> list[StoredBody]:
+        """Return all messages after a sequence."""
         stored = self._stored[partition]
-        place = bisect_right(stored, after, key=_sequence)
-        return stored[place] if place < len(stored) else None
+        return stored[bisect_right(stored, sequence, key=_sequence) :]
 
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
         """Yield all messages after a sequence until closed."""
         while True:
-            stored = self._stored[partition]
-            bodies = stored[bisect_right(stored, after, key=_sequence) :]
+            bodies = self.after(partition, after)
             after = bodies[-1].sequence if bodies else max(after, self._last)
             yield Bodies(bodies, caught_up=True, upto=after)
             async with self._changed:
@@ -66,10 +68,7 @@ class InMemoryCommitLog:
 
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest."""
-        self._stored[partition] = [
-            *(stored for stored in self._stored[partition][:-1] if stored.sequence > upto),
-            *self._stored[partition][-1:],
-        ]
+        self._stored[partition] = self.after(partition, upto) or self._stored[partition][-1:]
 
     def _has_newer(self, partition: int, after: int) -> bool:
         stored = self._stored[partition]

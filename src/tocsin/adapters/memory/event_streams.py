@@ -63,7 +63,6 @@ class InMemoryEventStreams:
         self._log = log
         self._opened = opened
         self._streams = {name: StoredStream(log.clock) for name in opened}
-        self._streams[self.log_stream] = log.stream(Stream.LOG)
         self._durables: dict[tuple[str, str], InMemoryDurable] = {}
 
     @property

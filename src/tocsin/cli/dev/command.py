@@ -86,7 +86,8 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
         bool, typer.Option("--ephemeral", help="Keep no data; a server of --nats keeps its streams.")
     ] = False,
     allow_reset: Annotated[
-        bool, typer.Option("--allow-reset", help="Let POST /dev/reset end and remove everything, for conformance suites.")
+        bool,
+        typer.Option("--allow-reset", help="Let POST /dev/reset end and remove everything, for conformance suites."),
     ] = False,
 ) -> None:
     """Run everything in this process and show events until Ctrl-C.

@@ -43,10 +43,10 @@ class Source:
 
     messages: AsyncIterator[StoredMessage]
     selection: Selection
-    stored: StoredLog | None = None
-    """The log itself; None: an export."""
     commits: CommitReader | None = None
-    """The log of commits; None: decisions are messages, or it is an export."""
+    """The log itself; None: an export."""
+    stored: StoredLog | None = None
+    """The log with its inputs; None: an export."""
     checkpoints: Sequence[SignedCheckpoint] = ()
 
 
@@ -66,7 +66,7 @@ async def source(
             checkpoints = await stored_checkpoints(installation.projections) if is_verified else ()
             upto = await extents(installation.stored, selection)
             log = installation.stored
-            yield Source(read(log, selection, upto), selection, log, installation.commit_reader, checkpoints)
+            yield Source(read(log, selection, upto), selection, installation.commits.reader, log, checkpoints)
         return
     with opened(file) as export:
         subset = narrowed(export, selection)
@@ -214,9 +214,8 @@ async def _audit(
             )
         verification = _verification(keys, log)
         auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=patience, key=key)
-        auditor.judge_guards()
         messages = log.messages
-        if log.stored is not None:
+        if log.commits is not None and log.stored is not None:
             messages = stored_log(auditor, log.stored, log.selection, log.commits, patience=patience)
         async for message in messages:
             verification.take(message)
@@ -238,7 +237,7 @@ async def _decided_again(session: Session, selection: Selection) -> AsyncIterato
         key = await installation.report_key()
         stages = partial(deciding_stages, installation, key)
         async for violation in decided_again(
-            installation.commit_reader, installation.stored, stages, key, until=selection.until
+            installation.commits.reader, installation.stored, stages, key, until=selection.until
         ):
             yield violation
 

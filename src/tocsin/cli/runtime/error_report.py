@@ -114,20 +114,19 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...adapters.nats.backup.errors import (  # noqa: PLC0415
         BackupDamaged,
         BackupError,
-        BackupOvertaken,
         InstallationNotEmpty,
         TransferFailed,
     )
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...adapters.store_errors import StoreUnavailable  # noqa: PLC0415
-    from ...archive.archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
+    from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
-    yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, BackupOvertaken, InstallationNotEmpty), Exit.NO, "{}"
+    yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, InstallationNotEmpty), Exit.NO, "{}"
     yield (StoreUnavailable,), Exit.UNREACHABLE, "{}; check the address, the settings `backup` and the credentials"
     yield (TransferFailed,), Exit.UNREACHABLE, "{}"
     yield (BackupError, KeyRefused), Exit.USAGE, "{}"

@@ -15,7 +15,7 @@ of the domain, the instants of schedules included (`enumerator`).
 | I5 locks | `coordination` |
 | I6 the graph and the end, I7 retries and dead letters | `executions` over `execution_life` |
 | I8 the read models | `read_models` |
-| I9 nothing from outside, nothing removed | `auditor` |
+| I9 nothing from outside, nothing removed | `commits` |
 """
 
 from .auditor import Auditor, audit

@@ -31,16 +31,7 @@ from ...domain.namespaces import namespace_of
 from ...domain.policy import NO_POLICY, policy_of
 from ...engine.report_lists import unlisted
 from ...ports import StoredMessage
-from ...subjects import (
-    DECISION_STREAMS,
-    DecodeError,
-    Stream,
-    digest_of,
-    foreign_reason,
-    guard_of,
-    junk_reason,
-    publisher_of,
-)
+from ...subjects import DecodeError, Stream, digest_of, guard_of, publisher_of
 from . import check
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
 from .coordination import Agents, Locks
@@ -131,35 +122,6 @@ class Adoptions(Check):
 
 def _digest(result: JsonValue) -> bytes:
     return blake2b(json.dumps(result, sort_keys=True).encode(), digest_size=16).digest()
-
-
-# Stages store each decision under the guard of its scope, and the stream keeps the headers that said so. A reply of the server, or
-# a message that a user published past the stages, lacks them, or has those of another message.
-
-
-def foreign(message: StoredMessage) -> Iterator[Violation]:
-    """Yield the reason why no stage can have stored this message, if there is one."""
-    reason = foreign_reason(message.subject, message.headers, stream=message.stream)
-    if (reason := reason or junk_reason(message.subject, message.body)) is not None:
-        yield _violation(message, reason)
-
-
-def removed(stream: Stream, *, first: int, archived: int) -> Iterator[Violation]:
-    """Yield a violation if a stream lacks messages that the archive does not hold.
-
-    Args:
-        stream: the stream.
-        first: the sequence of its first message, or of its next if it is empty.
-        archived: the sequence up to which the archive may hold its messages.
-    """
-    if stream in DECISION_STREAMS and first > archived + 1:
-        missing = f"sequences {archived + 1:,} to {first - 1:,} were removed, and no archive holds them"
-        yield Violation("I9", f"stream {stream}", missing)
-
-
-def _violation(message: StoredMessage, reason: str) -> Violation:
-    proof = Proof(message.stream, message.sequence, message.subject, message.time)
-    return Violation("I9", f"message {message.sequence:,} of {message.stream}", reason, (proof,))
 
 
 class DailyQuotaSkips(Check):
@@ -271,7 +233,8 @@ class Auditor:
         self._remarks: list[str] = []
         self._unreadable = _Counted("cannot be read by this version")
         self._unproven = _Counted("prove no claim, and count for no stage")
-        self._foreign: dict[tuple[str, int], tuple[Violation, str]] = {}
+        self._unread: dict[tuple[str, int], tuple[Violation, str]] = {}
+        """The violations by unreadable decisions, and the digests of their bodies."""
         self._voided: list[Recorded[Voided]] = []
         self._judged = [invariant for invariant in INVARIANTS if invariant not in {"I8", "I9"}]
 
@@ -293,7 +256,6 @@ class Auditor:
 
     def read(self, message: StoredMessage) -> Iterator[Recorded[Message]]:
         """Take a message as it is stored, and yield its events with the states' times."""
-        self.stored(message)
         for one in unlisted(message):
             try:
                 recorded = decoded(one)
@@ -303,29 +265,22 @@ class Auditor:
                 self.take(as_stored(recorded, one))
                 yield recorded
 
-    def judge_guards(self) -> None:
-        """Judge where messages came from too (I9), since `stored` will be called for each."""
+    def judge_log(self) -> None:
+        """Judge the log itself too (I9): its caller finds the violations."""
         self._judged.append("I9")
-
-    def stored(self, message: StoredMessage) -> None:
-        """Take a message as it is stored, with the headers that say how."""
-        for violation in foreign(message):
-            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def unreadable(self, message: StoredMessage) -> None:
         """Note a message that this version cannot decode; its consequences are judged without it.
 
-        An unreadable input is a remark, because programs outside and workers may store any. Decisions have a guard.
+        An unreadable input is a remark, because programs outside and workers may store any.
         """
         if guard_of(message.subject) is None:
             self._unreadable.add(message.stream, message.subject, message.sequence)
         else:
-            violation = _violation(message, "this version cannot read it, so its consequences cannot be judged")
-            self._foreign[message.stream, message.sequence] = violation, digest_of(message.body)
-
-    def begins(self, stream: Stream, *, first: int, archived: int) -> None:
-        """Take the beginning of a stream (`guards.removed`)."""
-        self._add(removed(stream, first=first, archived=archived))
+            proof = Proof(message.stream, message.sequence, message.subject, message.time)
+            reason = "this version cannot read it, so its consequences cannot be judged"
+            violation = Violation("I9", f"message {message.sequence:,} of {message.stream}", reason, (proof,))
+            self._unread[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def found(self, violations: Iterable[Violation]) -> None:
         """Take a violation of the log itself."""
@@ -354,7 +309,7 @@ class Auditor:
         until = self.until
         self._time.horizon = until
         voided = tuple(self._take_voided())
-        self._add(violation for violation, _ in self._foreign.values())
+        self._add(violation for violation, _ in self._unread.values())
         debts = [debt for check in self._checks for debt in check.debts()]
         overdue = [debt for debt in debts if until is not None and debt.is_overdue(until, self._patience)]
         self._add(Violation(debt.invariant, debt.entity, debt.reason, debt.facts) for debt in overdue)
@@ -380,9 +335,9 @@ class Auditor:
         """Yield the messages that operators voided, and no longer count them as violations."""
         for recorded in self._voided:
             event = recorded.message
-            found = self._foreign.get((event.stream, event.sequence))
+            found = self._unread.get((event.stream, event.sequence))
             if found is not None and found[1] == event.digest:
-                del self._foreign[event.stream, event.sequence]
+                del self._unread[event.stream, event.sequence]
             by = "" if event.by is None else f" by {event.by.full_name}"
             reason = f": {event.reason}" if event.reason else ""
             yield f"{event.stream} {event.sequence} {event.subject}{by}{reason}"

@@ -24,7 +24,7 @@ INVARIANTS: Final[Mapping[str, str]] = {
     "I6": "a step is dispatched when all that it depends on completed; an execution has one end, and nothing behind it",
     "I7": "attempts and delays are as the retry policy says; a failure that is to be kept has one dead letter",
     "I8": "the history and the KV projections say what the facts say",
-    "I9": "each decision was stored under the guard of its scope, and is there or in the archive",
+    "I9": "each decision is in a commit of a stage, names its cause, and is in the log or its archive",
 }
 """The promises that a log is judged by, each in one sentence."""
 
@@ -126,7 +126,7 @@ class Report:
     invariants: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     voided: tuple[str, ...] = ()
-    """Foreign messages that operators voided."""
+    """Unreadable events that operators set aside."""
 
     @property
     def is_clean(self) -> bool:

@@ -33,7 +33,7 @@ from ...domain.commit import (
 from ...domain.log_events import Trying, Waited, Waits, decode, is_log_event
 from ...ports import StoredLog, StoredMessage
 from ...ports.commit_log import StoredBody
-from ...subjects import DECISION_STREAMS, STREAMS, Stream
+from ...subjects import DECISION_STREAMS, Stream
 from .auditor import Auditor
 from .check import CLOCK_SKEW, PATIENCE, Violation
 
@@ -220,22 +220,16 @@ async def stored_log(
     auditor: Auditor,
     stored: StoredLog,
     selection: Selection,
-    commits: CommitReader | None,
+    commits: CommitReader,
     *,
     patience: timedelta = PATIENCE,
 ) -> AsyncIterator[StoredMessage]:
     """Yield the selected messages of a log in the order of time.
 
-    The auditor judges the log itself meanwhile. `commits`: the log of commits; None: decisions are messages.
+    The auditor judges the log itself meanwhile.
     """
+    auditor.judge_log()
     upto = await extents(stored, selection)
-    if commits is None:
-        for stream in STREAMS:
-            first = await stored.first(stream)  # before the archive, which may grow meanwhile
-            auditor.begins(stream, first=first, archived=await stored.archived(stream))
-        async for message in read(stored, selection, upto):
-            yield message
-        return
     rules = CommitRules(await commits.seal(), commits.key, patience=patience)
     inputs = replace(selection, streams=tuple(stream for stream in selection.streams if stream not in DECISION_STREAMS))
     last = max((upto[stream].last for stream in DECISION_STREAMS if stream in upto), default=0)

@@ -5,17 +5,14 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Ite
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar, cast
 
 from ... import subjects
-from ...archive import decoded, wherever
-from ...archive.stream_reader import archived
-from ...domain import history, ids
+from ...archive import decoded
+from ...domain import ids
 from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
-from ...domain.execution_record import ExecutionRecord
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, StoredLog
@@ -168,10 +165,10 @@ class ExplainReader:
             return answer
         scope = subjects.execution(answer.job, answer.execution_id)
         letter = subjects.dead_letter(answer.job, answer.execution_id)
-        facts, letter_facts = [await wherever(self._log, self._stored, name) for name in (scope, letter)]
+        facts, letter_facts = [await self._log.load(name) for name in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
         match = ExecutionMatch(answer.job, answer.execution_id, tuple(facts))
-        fan_out = await read_fan_out(self._log, match, partial(self._archived, answer.job))
+        fan_out = await read_fan_out(self._log, match)
         if fan_out is not None:
             outcome = Outcome(answer.execution_id, fan_out.status, shards=fan_out.summary)
         if outcome is not None and self._hold_ups is not None:
@@ -184,10 +181,6 @@ class ExplainReader:
     async def _ledgers(self, jobs: Sequence[str]) -> list[Ledger]:
         reader = LedgerReader(self._log)
         return [(await reader.load(job))[0] for job in jobs]
-
-    async def _archived(self, job: str, execution_ids: Collection[str]) -> dict[str, ExecutionRecord]:
-        scopes = [subjects.execution(job, execution_id) for execution_id in execution_ids]
-        return history.fold({}, [fact for scope in scopes for fact in await archived(self._stored, scope)])
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
         if answer.at > now:
@@ -202,7 +195,7 @@ class ExplainReader:
                     backfills[fact.execution_id] = fact.backfill
         runs, facts = list[BackfilledRun](), [*answer.facts]
         for execution_id, name in backfills.items():
-            of_run = await wherever(self._log, self._stored, subjects.execution(answer.job, execution_id))
+            of_run = await self._log.load(subjects.execution(answer.job, execution_id))
             runs.append(BackfilledRun(name, execution_id, outcome_of(execution_id, of_run)))
             facts += of_run
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer

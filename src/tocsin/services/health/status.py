@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from ...archive.archive import Archive
 from ...archive.log_archive import LogArchive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
@@ -145,7 +144,7 @@ class HealthTarget:
     projections: Projections
     clock: Clock
     inspection: ServerInspection
-    archive: Archive
+    archive: LogArchive
     open_history: Callable[[], AbstractAsyncContextManager[History]]
     has_key: Callable[[], Awaitable[bool]]
     """Whether the installation's key exists."""
@@ -161,8 +160,6 @@ class HealthTarget:
     """The stages with leases on the log of commits."""
     followers: Mapping[str, Sequence[DurableSpec]] = field(default_factory=dict)
     """The events of the log that stages at its edge follow, with the names of their places."""
-    log_archive: LogArchive | None = None
-    """The archive of the log of commits; None: decisions are messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from ...domain import ids
 from ...domain.definition import JobDefinition, check_input
 from ...domain.events import LOCK_SKIPS, Actor, Due, Message, Passed, Skipped, Trigger
 from ...domain.schedule import parse
+from ...engine.request_ids import DEDUP_WINDOW
 from ...ports import Clock, EventLog, StoredLog
 from ...ports.queries import InvalidQuery, in_utc
 from ...subjects import Stream
@@ -123,12 +124,12 @@ async def plan(
     fates = await _fates(log, job, instants)
     counts = Counter(fates.values())
     title = name or span.name
-    archived = await _archived(log, job)
+    begun = await _begun_before(log, job, now - DEDUP_WINDOW)
     selected = await calculate(
         lambda _: [
             at
             for at in instants
-            if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, title, at) not in archived
+            if (not span.only_missing or fates.get(at) == "missing") and ids.backfill_id(job, title, at) not in begun
         ]
     )
     return Backfill(
@@ -208,13 +209,11 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
     return fates
 
 
-async def _archived(log: StoredLog, job: str) -> set[str]:
-    """Return the ids of archived executions of a job; the log itself deduplicates the others."""
-    if not (upto := await log.archived(Stream.LOG)):
-        return set()
-    filters = subjects.openings(job)
-    portions = log.messages(Stream.LOG, *filters, after=0, upto=upto)
-    return {message.subject.split(".")[2] async for portion in portions for message in portion}
+async def _begun_before(log: StoredLog, job: str, time: datetime) -> set[str]:
+    """Return the ids of a job's executions that are older than a time; the planner knows the requests of the others."""
+    upto = (await log.extent(Stream.LOG)).last
+    portions = log.messages(Stream.LOG, *subjects.openings(job), after=0, upto=upto)
+    return {message.subject.split(".")[2] async for portion in portions for message in portion if message.time <= time}
 
 
 async def _facts(log: StoredLog, stream: Stream, *filters: str) -> AsyncIterator[Message]:

@@ -6,12 +6,11 @@ from functools import partial
 from typing import TypeAlias
 
 from ... import subjects
-from ...archive.stream_reader import archived, wherever
 from ...domain import dead_letter, execution
 from ...domain.dead_letter import DeadLetter
 from ...domain.events import Message, PoisonMessage, Recorded
 from ...domain.execution import Status
-from ...ports import DeadLetterRow, EventLog, StoredLog
+from ...ports import DeadLetterRow, EventLog
 from ...ports.queries import DeadLetterQuery, Page
 from .errors import Ambiguous, NotAnId, NotFound, SharedId
 from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
@@ -23,16 +22,12 @@ ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter folded from its facts. `replays`: the status of each replay's execution.
-
-    `is_archived`: it was moved to the archive, so nothing can be appended to it.
-    """
+    """A dead letter folded from its facts. `replays`: the status of each replay's execution."""
 
     job: str
     id: str
     state: DeadLetter
     facts: tuple[Recorded[Message], ...]
-    is_archived: bool = False
     replays: tuple[Status, ...] = ()
 
     @property
@@ -47,12 +42,7 @@ class Letter:
 
 
 async def find(
-    log: EventLog,
-    given: str,
-    *,
-    job: str | None = None,
-    list_dead_letters: ListDeadLetters | None = None,
-    stored: StoredLog | None = None,
+    log: EventLog, given: str, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
 ) -> Letter:
     """Return a dead letter and the status of its replays.
 
@@ -63,10 +53,8 @@ async def find(
         NotFound: no dead letter matches.
         Ambiguous: several dead letters match, or several jobs have one with this id.
     """
-    letter = await match_dead_letter(
-        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
-    )
-    replays = [await replay_status(log, letter, n, stored) for n in range(len(letter.state.replays))]
+    letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
+    replays = [await replay_status(log, letter, n) for n in range(len(letter.state.replays))]
     return replace(letter, replays=tuple(replays))
 
 
@@ -98,7 +86,6 @@ async def match_dead_letter(
 
 async def read_letter(
     log: EventLog,
-    stored: StoredLog | None,
     id: str,  # noqa: A002 - the field is called so
     job: str | None,
 ) -> Letter | None:
@@ -111,32 +98,21 @@ async def read_letter(
     """
     scope = subjects.dead_letter(job or subjects.ANY, id)
     facts = await log.load(scope)
-    if is_archived := not facts and stored is not None:
-        facts = await archived(stored, scope)
     jobs = sorted({subjects.job_of(fact.subject) for fact in facts})
     if len(jobs) > 1:
         raise SharedId(id, tuple(jobs))
     state = dead_letter.fold(facts)
-    return Letter(state.fact.job, state.fact.id, state, tuple(facts), is_archived) if state.kept else None
+    return Letter(state.fact.job, state.fact.id, state, tuple(facts)) if state.kept else None
 
 
-async def archived_jobs(stored: StoredLog | None, id: str) -> frozenset[str]:  # noqa: A002 - the field is called so
-    """Return the jobs that have an archived dead letter of an id.
-
-    `read_letter` reads the archive only if the log has no letter of this id.
-    """
-    facts = [] if stored is None else await archived(stored, subjects.dead_letter(subjects.ANY, id))
-    return frozenset(subjects.job_of(fact.subject) for fact in facts if not subjects.is_foreign(fact))
-
-
-async def replay_status(log: EventLog, letter: Letter, index: int, stored: StoredLog | None) -> Status:
+async def replay_status(log: EventLog, letter: Letter, index: int) -> Status:
     """Return the status of a replay, whether or not it made an execution."""
     replay = letter.state.replays[index]
     scope = subjects.execution(letter.job, replay.execution_id)
-    if facts := await wherever(log, stored, scope):
+    if facts := await log.load(scope):
         return execution.fold(facts).status
     refused = PoisonMessage.id_of(subjects.REPLAYS, subjects.partition(scope), replay.sequence)
-    if await read_letter(log, stored, refused, letter.job) is not None:
+    if await read_letter(log, refused, letter.job) is not None:
         return Status.FAILED
     resolved = letter.state.resolved
     return Status.COMPLETED if resolved and resolved.sequence > replay.sequence else Status.UNKNOWN

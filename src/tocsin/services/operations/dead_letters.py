@@ -19,7 +19,7 @@ from ...domain.events import Actor, DeadLettered, Defined, Input, Message, Plan,
 from ...domain.ledger import JobNotFound
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, unregistered_request
-from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict, StoredLog
+from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
 
@@ -61,7 +61,6 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
     failed_only: bool = False,
     request: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
-    stored: StoredLog | None = None,
 ) -> Replay:
     """Run failed work again.
 
@@ -75,20 +74,12 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not accept the input.
     """
-    letter = await match_dead_letter(
-        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
-    )
-    if letter.is_archived:
-        resolution = "" if letter.state.resolved is None else f"is resolved ({_resolution(letter)}) and "
-        raise OperationError(
-            f"cannot replay dead letter {letter.id}: it {resolution}was archived. Trigger the job instead.",
-            code="dead-letter-archived",
-        )
+    letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
     ledger = await _check(log, letter, input, failed_only=failed_only)
     for _ in range(MAX_TRIES):
         known = dead_letter.find_replay(letter.state, request)
         if not again and known is None:
-            await _check_idle(log, letter, stored)
+            await _check_idle(log, letter)
         facts = dead_letter.request_replay(
             letter.state,
             request=request,
@@ -103,7 +94,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
             for fact in facts:
                 await log.append(fact, expect=letter.sequence)
         except OutdatedState:
-            letter = await read_letter(log, None, letter.id, letter.job) or letter
+            letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         number, execution_id = (
             (known.fact.number, known.execution_id) if known else (facts[0].number, facts[0].execution_id)
@@ -146,7 +137,6 @@ async def resolve(
     by: Actor | None = None,
     reason: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
-    stored: StoredLog | None = None,
 ) -> Resolution:
     """Mark a dead letter as resolved. A resolved dead letter stays as it is.
 
@@ -154,16 +144,14 @@ async def resolve(
         NotFound: no dead letter matches.
         Ambiguous: several dead letters match, or several jobs have one with this id.
     """
-    letter = await match_dead_letter(
-        given, partial(read_letter, log, stored), job=job, list_dead_letters=list_dead_letters
-    )
+    letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:
             for fact in facts:
                 await log.append(fact, expect=letter.sequence)
         except OutdatedState:
-            letter = await read_letter(log, None, letter.id, letter.job) or letter
+            letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
@@ -259,10 +247,10 @@ def _failed_input(letter: Letter) -> Message:
         raise OperationError(f"cannot replay dead letter {letter.id}: {error}", code="not-replayable") from None
 
 
-async def _check_idle(log: EventLog, letter: Letter, stored: StoredLog | None) -> None:
+async def _check_idle(log: EventLog, letter: Letter) -> None:
     if letter.state.replays:
         newest = letter.state.replays[-1]
-        if await replay_status(log, letter, len(letter.state.replays) - 1, stored) not in execution.TERMINAL_STATUSES:
+        if await replay_status(log, letter, len(letter.state.replays) - 1) not in execution.TERMINAL_STATUSES:
             raise OperationError(
                 f"cannot replay dead letter {letter.id}: replay {newest.fact.number}, execution {newest.execution_id}, "
                 "is still open. Use --again (`again: true`) to replay it anyway.",

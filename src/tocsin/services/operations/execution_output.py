@@ -97,7 +97,7 @@ async def read_output(
         match: the execution.
         after: the sequence of the last line that is known.
         limit: the largest number of lines.
-        stored: the log and its archive; read if the execution may be in the archive.
+        stored: the log and its archive, which may have older lines of an execution that is over.
 
     Raises:
         LogUnavailable: the log does not answer.
@@ -105,7 +105,7 @@ async def read_output(
     """
     state = execution.fold(match.facts)
     lines = await _lines(log, match, after)
-    if state.is_over and stored is not None and match.facts[0].sequence <= await stored.archived(Stream.LOG):
+    if state.is_over and stored is not None:
         lines = await _with_archived(stored, match, lines, after)
     shown = tuple(lines[:limit])
     steps = [step.name for step in state.requested.plan.steps] if state.requested else []

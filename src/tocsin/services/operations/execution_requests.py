@@ -9,10 +9,10 @@ that the caller can read it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final
 
 from ... import subjects
 from ...domain import execution
@@ -31,7 +31,7 @@ from ...domain.events import (
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
 from ...engine.request_size import max_request_bytes
-from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict, StoredLog
+from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
 from .fan_out import fanned_out
@@ -59,7 +59,6 @@ async def cancel(
     reason: str | None = None,
     job: str | None = None,
     list_executions: ListExecutions | None = None,
-    stored: StoredLog | None = None,
     only_if: Callable[[Execution], bool] | None = None,
 ) -> Cancellation:
     """Cancel a planned, waiting or running execution. A finished execution stays as it is.
@@ -75,7 +74,7 @@ async def cancel(
         OperationError: it is requested, and no stage plans it (`not-planned`).
         SequenceConflict: another writer appended first on each try.
     """
-    match = await find(log, given, job=job, list_executions=list_executions, stored=stored)
+    match = await find(log, given, job=job, list_executions=list_executions)
     if not match.is_planned:
         scope = subjects.execution(match.job, match.execution_id)
         if not (begun := await until(log, scope, bool)):
@@ -135,8 +134,6 @@ async def _cancel_each(log: EventLog, fact: FannedOut, *, by: Actor | None, reas
 AT_ONCE: Final = 64
 """Requests in flight at the same time."""
 
-WasThere: TypeAlias = Callable[[str], Awaitable[bool]]
-
 
 class Duplicate(OperationError):
     """An execution with this id exists."""
@@ -152,7 +149,6 @@ async def enqueue(
     log: EventLog,
     *wishes: Enqueued,
     arrivals: EventWaiter | None = None,
-    was_there: WasThere | None = None,
     fresh: Collection[str] = (),
 ) -> list[Facts]:
     """Request executions: all of them, or none.
@@ -163,7 +159,6 @@ async def enqueue(
         log: receives the requests and holds the facts.
         wishes: the requested executions, at most `MAX_TOGETHER`.
         arrivals: delivers new facts, so that the call need not poll.
-        was_there: returns whether an archived execution has an id that the log does not know.
         fresh: ids that certainly no execution has.
 
     Raises:
@@ -173,7 +168,7 @@ async def enqueue(
     """
     for wish in wishes:
         check_size(log, wish)
-    for index in await taken(log, wishes, was_there=was_there, fresh=fresh):
+    for index in await taken(log, wishes, fresh=fresh):
         raise Duplicate(wishes[index].execution_id)
     return await request(log, *wishes, arrivals=arrivals)
 
@@ -191,9 +186,7 @@ def check_size(log: EventLog, wish: Enqueued) -> None:
         raise JobTooLarge.of(size, limit)
 
 
-async def taken(
-    log: EventLog, wishes: Sequence[Enqueued], *, was_there: WasThere | None = None, fresh: Collection[str] = ()
-) -> list[int]:
+async def taken(log: EventLog, wishes: Sequence[Enqueued], *, fresh: Collection[str] = ()) -> list[int]:
     """Return the indexes of the wishes whose id an execution has, or an earlier wish.
 
     The arguments are those of `enqueue`.
@@ -204,9 +197,7 @@ async def taken(
         if execution_id in fresh:
             return False
         async with limit:
-            if subjects.has_events(await log.load(subjects.execution(subjects.ANY, execution_id))):
-                return True
-            return was_there is not None and await was_there(execution_id)
+            return bool(await log.load(subjects.execution(subjects.ANY, execution_id)))
 
     execution_ids = [wish.execution_id for wish in wishes]
     existing = await asyncio.gather(*map(exists, execution_ids))

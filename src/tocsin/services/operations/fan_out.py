@@ -1,23 +1,16 @@
 """The state of an occurrence that fans out: the executions on its shards, together."""
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TypeAlias, cast
 
 from ... import subjects
 from ...domain import history
-from ...domain.definition.partition import MAX_SHARDS
 from ...domain.events import FannedOut, Recorded, newest_of
 from ...domain.execution_record import ExecutionRecord, Status
 from ...domain.fan_out import execution_ids
-from ...ports import EventLog, ExecutionRow
-from ...ports.queries import ExecutionQuery
-from .lookup import ExecutionMatch, ListExecutions
-
-Elsewhere: TypeAlias = Callable[[Collection[str]], Awaitable[Mapping[str, ExecutionRow | ExecutionRecord]]]
-"""Reads the executions that the log does not have any more, by id."""
+from ...ports import EventLog
+from .lookup import ExecutionMatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
     return newest_of(match.facts, FannedOut)
 
 
-async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewhere) -> FanOut | None:
+async def read_fan_out(log: EventLog, match: ExecutionMatch) -> FanOut | None:
     """Return the executions of an occurrence.
 
     None: `match` is an execution of its own.
@@ -85,24 +78,12 @@ async def read_fan_out(log: EventLog, match: ExecutionMatch, elsewhere: Elsewher
     fact = fanned.message
     names = execution_ids(fact)
     reads = await log.load_each(*(subjects.execution(fact.job, name) for name in names.values()))
-    records: dict[str, ExecutionRow | ExecutionRecord] = dict(history.fold({}, chain.from_iterable(reads.facts)))
-    if missing := set(names.values()) - records.keys():
-        records.update(await elsewhere(missing))
+    records = history.fold({}, chain.from_iterable(reads.facts))
     runs = tuple(_run(shard, name, records.get(name)) for shard, name in names.items())
     return FanOut(fact.map, runs, dict(Counter(run.status for run in runs)))
 
 
-def in_history(list_executions: ListExecutions, occurrence: str) -> Elsewhere:
-    """Read executions of an occurrence from the history, by one query."""
-
-    async def read(missing: Collection[str]) -> dict[str, ExecutionRow]:
-        page = await list_executions(ExecutionQuery(occurrence=occurrence, limit=MAX_SHARDS))
-        return {row.execution_id: row for row in page.rows if row.execution_id in missing}
-
-    return read
-
-
-def _run(shard: str, execution_id: str, run: ExecutionRow | ExecutionRecord | None) -> ShardRun:
+def _run(shard: str, execution_id: str, run: ExecutionRecord | None) -> ShardRun:
     if run is None:
         return ShardRun(shard, execution_id)  # it is about to begin
-    return ShardRun(shard, execution_id, cast("Status", run.status), run.worker, run.attempt, run.error)
+    return ShardRun(shard, execution_id, run.status, run.worker, run.attempt, run.error)

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 from ... import subjects
-from ...archive.stream_reader import archived
 from ...domain import dead_letter, execution, execution_plan
 from ...domain.definition import JobDefinition
 from ...domain.events import (
@@ -28,7 +27,7 @@ from ...domain.events import (
 )
 from ...domain.execution import WaitsFor
 from ...engine.rerun import message_of, unregistered_request
-from ...ports import EventLog, ExecutionRow, History, StoredLog
+from ...ports import EventLog, ExecutionRow
 from ...ports.queries import ExecutionQuery, Page
 from ..jobs import read_back
 from .errors import Ambiguous, NotAnId, NotFound
@@ -81,12 +80,7 @@ class ExecutionMatch:
 
 
 async def find(
-    log: EventLog,
-    given: str,
-    *,
-    job: str | None = None,
-    list_executions: ListExecutions | None = None,
-    stored: StoredLog | None = None,
+    log: EventLog, given: str, *, job: str | None = None, list_executions: ListExecutions | None = None
 ) -> ExecutionMatch:
     """Return the execution that a complete or shortened id names.
 
@@ -95,14 +89,13 @@ async def find(
         given: a complete id or, with `list_executions`, its first characters.
         job: the job, if it is known.
         list_executions: queries the history; called only for a shortened id.
-        stored: the log and its archive; read if the log no longer holds the execution.
 
     Raises:
         NotAnId: `given` cannot be an execution id.
         NotFound: no execution matches.
         Ambiguous: several executions match.
     """
-    return await match_execution(given, partial(_read, log, stored), job=job, list_executions=list_executions)
+    return await match_execution(given, partial(_read, log), job=job, list_executions=list_executions)
 
 
 async def match_execution(
@@ -142,18 +135,6 @@ def is_id(given: str) -> bool:
     return 0 < len(given) <= FULL_ID_LENGTH and all(c.isalnum() or c == "-" for c in given)
 
 
-async def was_archived(execution_id: str, history: History, stored: StoredLog) -> bool:
-    """Return whether an execution of an unknown job is in the archive alone.
-
-    The archive's manifests alone answer most calls with no. The history answers yes without reading the archive, for as
-    long as it keeps the row.
-    """
-    scope = subjects.execution(subjects.ANY, execution_id)
-    if not await stored.may_be_archived(scope):
-        return False
-    return await history.execution(execution_id) is not None or bool(await archived(stored, scope))
-
-
 async def is_newest(log: EventLog, match: ExecutionMatch) -> bool:
     """Return whether the log holds no newer fact of the execution.
 
@@ -162,16 +143,9 @@ async def is_newest(log: EventLog, match: ExecutionMatch) -> bool:
     return await log.tail(subjects.execution(match.job, match.execution_id)) == match.facts[-1].sequence
 
 
-async def _read(
-    log: EventLog, stored: StoredLog | None, execution_id: str, job: str | None
-) -> Sequence[Recorded[Message]]:
+async def _read(log: EventLog, execution_id: str, job: str | None) -> Sequence[Recorded[Message]]:
     scope = subjects.execution(job or subjects.ANY, execution_id)
-    facts = await log.load(scope)
-    if not facts and await log.tail(scope):
-        facts = await log.load(scope)  # the first answer came from a lagging replica
-    if not facts and stored is not None:
-        facts = await archived(stored, scope)
-    facts = of_one_job(facts, execution_id)
+    facts = of_one_job(await log.load(scope), execution_id)
     return facts if subjects.has_events(facts) else await _requested(log, execution_id, job)
 
 

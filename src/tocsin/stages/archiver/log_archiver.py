@@ -15,14 +15,7 @@ from typing import Final, cast
 import msgspec
 
 from ... import telemetry
-from ...archive.archive import Origin
-from ...archive.log_archive import (
-    ArchivedMessage,
-    Failure,
-    LogArchiveState,
-    Place,
-    commits_of,
-)
+from ...archive.log_archive import ArchivedMessage, Failure, LogArchiveState, Origin, Place, commits_of
 from ...domain.commit import LogHead
 from ...engine.commit_writer import Chain
 from ...engine.fold import EVENTS
@@ -52,29 +45,20 @@ _log = telemetry.get_logger("tocsin.archiver")
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """The retention of messages and history rows.
+    """The retention of messages.
 
     The streams keep messages younger than `hot_window`, unless they hold more than `max_messages`; they always keep messages
     younger than `least`. A stream of inputs counts as too full from half of `max_input_bytes` on, and the stream of programs outside from half of
-    `max_outside_messages` on (-1: unlimited). The history keeps executions that ended less than `history` ago.
+    `max_outside_messages` on (-1: unlimited).
     """
 
     hot_window: timedelta
     max_messages: int
-    history: timedelta
     max_input_bytes: int = -1
     max_outside_messages: int = -1
     least: timedelta = timedelta(minutes=2)
     output: bool = False
     """Whether lines of handlers are archived, before the server removes them from their stream."""
-    interval: float = 300.0
-    """Seconds between two runs of the archiver."""
-    settling: float = 2.0
-    """Seconds between publishing the cursors and purging the streams.
-
-    By then every process that remembers an older cursor (`archive.segment_selection.KEPT`) has read it again, and has finished the
-    messages that it was handling.
-    """
 
     def is_too_much(self, stream: Stream, held: Extent, taken: int) -> bool:
         """Return whether a stream holds too much without its taken messages."""

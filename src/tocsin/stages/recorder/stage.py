@@ -40,9 +40,8 @@ _log = telemetry.get_logger("tocsin.recorder")
 class Recorder:
     """Records one stream.
 
-    `past`: the archived messages; None: no message was archived. `gathering`: seconds between two transactions.
+    `past`: the stored log; None: `catch_up` is not called. `gathering`: seconds between two transactions.
     `traces`: takes the recorded events; None: no trace is exported.
-    `keeps_events`: the history keeps the events as they are stored.
     """
 
     log: EventLog
@@ -53,7 +52,6 @@ class Recorder:
     past: StoredLog | None
     gathering: float = GATHER_INTERVAL_S
     traces: Traces | None = None
-    keeps_events: bool = False
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -118,9 +116,8 @@ class Recorder:
                     or not batch.messages
                     or policy.fold(await self.log.load(subjects.policy())).enable_job_history is not False
                 )
-                encoded = batch.encoded if self.keeps_events else ()
                 await self.history.record(
-                    self.stream, batch.messages, after=place, upto=batch.upto, opens=opens, encoded=encoded
+                    self.stream, batch.messages, after=place, upto=batch.upto, opens=opens, encoded=batch.encoded
                 )
                 place = batch.upto
                 if self.traces is not None:
@@ -148,24 +145,18 @@ class Recorder:
                     messages, encoded = [], []
 
     async def _batches(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
-        """Yield the events after a place: archived events first, then those of the stream.
-
-        A follower waits for replicas that lag as long as they do. A read up to a sequence does not.
-        """
-        if self.past is not None:
-            end = await self.past.archived(self.stream) if upto is None else upto
-            if after < end:
-                async for batch in self._stored(self.past, after=after, upto=end, is_end=upto is not None):
+        """Yield the events after a place; up to a number, they come from the stored log."""
+        if upto is not None and self.past is not None:
+            if after < upto:
+                async for batch in self._stored(self.past, after=after, upto=upto):
                     yield batch
-                after = end
-        if upto is not None:
             return
         following = self.log.follow(self.stream, *RECORDED[self.stream], after=after)
         async with aclosing(following) as follower:
             async for batch in follower:
                 yield batch
 
-    async def _stored(self, past: StoredLog, *, after: int, upto: int, is_end: bool) -> AsyncIterator[Batch]:
+    async def _stored(self, past: StoredLog, *, after: int, upto: int) -> AsyncIterator[Batch]:
         """Yield the events up to a sequence."""
         async for portion in past.messages(self.stream, *RECORDED[self.stream], after=after, upto=upto):
             messages = []
@@ -180,7 +171,7 @@ class Recorder:
                     if not subjects.is_foreign(recorded):
                         messages.append(recorded)
             yield Batch(messages, caught_up=False, upto=portion[-1].sequence, encoded=portion)
-        yield Batch((), is_end, upto)
+        yield Batch((), caught_up=True, upto=upto)
 
 
 @dataclass(frozen=True)
@@ -224,7 +215,6 @@ def _start(context: StageContext) -> Recorders:
         storage.history,
         context.clock,
         past=storage.stored,
-        keeps_events=storage.keeps_events,
     )
     return Recorders(recorder(Stream.LOG, traces=traces), recorder(Stream.LEDGER), traces)
 

@@ -315,7 +315,6 @@ async def replay_all(
                 by=actor(caller),
                 reason=body.reason or reason,
                 request=name.name if name else None,
-                stored=here.stored,
             )
         except (NotPossible, DefinitionError) as error:
             refused.append(NotReplayed(id=row.id, reason=str(error)))

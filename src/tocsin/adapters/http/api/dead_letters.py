@@ -237,7 +237,6 @@ async def replay_dead_letter(
         again=body.again,
         failed_only=body.failed_only,
         request=name.name if name else None,
-        stored=here.stored,
     )
     return Replayed.of(replay)
 
@@ -259,9 +258,7 @@ async def resolve_dead_letter(
         )
     letter = await _replayable_letter(here, caller, id, job)
     cause = body.reason or reason
-    outcome = await dead_letters.resolve(
-        here.log, letter.id, job=letter.job, by=actor(caller), reason=cause, stored=here.stored
-    )
+    outcome = await dead_letters.resolve(here.log, letter.id, job=letter.job, by=actor(caller), reason=cause)
     return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
 
 
@@ -278,7 +275,7 @@ async def _visible_letter(here: Components, caller: Principal, given: str, job: 
     """
 
     async def find(jobs: Iterable[str | None]) -> list[Letter]:
-        return [await dead_letter_lookup.find(here.log, given, job=each, stored=here.stored) for each in jobs]
+        return [await dead_letter_lookup.find(here.log, given, job=each) for each in jobs]
 
     async def seen(letters: Iterable[Letter]) -> list[Letter]:
         return [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
@@ -288,9 +285,6 @@ async def _visible_letter(here: Components, caller: Principal, given: str, job: 
     except SharedId as error:
         letters = await find(error.matches)
     visible = await seen(letters)
-    if not visible and job is None:  # an older letter of the caller may be archived
-        others = await dead_letter_lookup.archived_jobs(here.stored, given) - {letter.job for letter in letters}
-        visible = await seen(await find(sorted(others)))
     if not visible:
         raise NotFound(f"no dead letter has the id {given!r}")
     if len(visible) > 1:

@@ -25,7 +25,7 @@ from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
-from ....services.operations.fan_out import FanOut, fanned_out, in_history, read_fan_out
+from ....services.operations.fan_out import FanOut, fanned_out, read_fan_out
 from ....services.operations.lookup import ExecutionMatch, find
 from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
@@ -318,8 +318,7 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
     The id of an occurrence that fanned out shows the executions on its shards.
     """
     match = await _visible_match(here, caller, id)
-    elsewhere = in_history(here.history.executions, match.execution_id)
-    fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match, elsewhere)
+    fanned, fan_out = fanned_out(match), await read_fan_out(here.log, match)
     if fanned is not None and fan_out is not None:
         details = ExecutionDetails.of_fan_out(fanned, fan_out)
     else:
@@ -379,7 +378,7 @@ async def cancel_execution(
     match = await _visible_match(here, caller, id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
-    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job, stored=here.stored)
+    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
     return Ended(
         job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed
     )
@@ -397,7 +396,7 @@ async def _permitted(here: Components, caller: Principal, match: ExecutionMatch)
 
 
 async def _visible_match(here: Components, caller: Principal, given: str) -> ExecutionMatch:
-    match = await find(here.log, given, stored=here.stored)
+    match = await find(here.log, given)
     if not await here.visibility.may_see_run(caller, Run.of(match)):
         raise NotFound(f"no execution has the id {given!r}")
     return match

@@ -84,7 +84,6 @@ async def run_sql(
     runner = StatementRunner(
         here.registry,
         here.log,
-        here.stored,
         here.clock,
         here.settings,
         rights=CallerRights(here, caller),

@@ -115,7 +115,6 @@ async def retry_job(here: Components, caller: Principal, request: Request, job_i
             by=actor(caller),
             reason="retried by OJS client",
             request=key,
-            stored=here.stored,
         )
         execution_id = replay.execution_id or match.execution_id
     return job_view.job(await replays.begun(here, match.job, execution_id, f"job {job_id}"), job_id=job_id)

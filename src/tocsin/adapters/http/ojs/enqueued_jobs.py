@@ -16,7 +16,6 @@ from ....services import daily_room
 from ....services.operations import execution_requests, lookup
 from ....services.operations.errors import JobTooLarge, NotFound
 from ....services.operations.event_waiter import Awaited, Facts, until_each
-from ....services.operations.lookup import was_archived
 from ..api.dependencies import Components
 from ..api.problems import Problem, problem_of
 from ..auth.security import forbidden
@@ -183,7 +182,7 @@ async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
     async def find(wish: Enqueued) -> Facts | None:
         async with limit:
             try:
-                match = await lookup.find(here.log, wish.execution_id, stored=here.stored)
+                match = await lookup.find(here.log, wish.execution_id)
             except NotFound:
                 return None
         facts = match.facts if match.is_planned else ()  # nothing is decided on a request yet
@@ -197,10 +196,9 @@ async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
 
 async def _refused(here: Components, caller: Principal, batch: Batch, begun: Mapping[int, Facts]) -> dict[int, Problem]:
     """Return why jobs cannot be enqueued, by index; `begun`: those that were enqueued."""
-    archived = partial(was_archived, history=here.history, stored=here.stored)
     fresh = () if batch.is_retried else batch.made
     refused: dict[int, Problem] = {}
-    for index in await execution_requests.taken(here.log, batch.inputs, was_there=archived, fresh=fresh):
+    for index in await execution_requests.taken(here.log, batch.inputs, fresh=fresh):
         reason = f"a job with the id {batch.inputs[index].execution_id!r} was enqueued before"
         refused[index] = Problem(409, "duplicate", reason)
     for index, wish in enumerate(batch.inputs):
@@ -228,7 +226,7 @@ async def _duplicate(here: Components, caller: Principal, job_input: Enqueued, e
     """Return the existing job under `ignore`."""
     existing: dict[str, Any] = {"id": existing_id}
     try:
-        match = await job_view.find(here.log, existing_id, here.stored)
+        match = await job_view.find(here.log, existing_id)
     except NotFound:
         pass  # another job with the key came first, and was replaced before it began
     else:

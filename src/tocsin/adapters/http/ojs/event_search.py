@@ -1,6 +1,5 @@
 """The search for a page of events, newest first."""
 
-import asyncio
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Annotated, Any, Final, NamedTuple
@@ -166,15 +165,15 @@ class EventSearch:
         return views, Position(end + 1, shown[-1][0].instant if rest else found.since)
 
     async def _in_log(self, start: Position | None, limit: int) -> _Found:
-        newest, first = await asyncio.gather(self.here.log.end(Stream.LOG), self.here.stored.first(Stream.LOG))
+        newest = await self.here.log.end(Stream.LOG)
         before, since = (newest + 1, LATEST) if start is None else start
         end = 0 if self.only_queues else min(newest, before - 1)
         reader = WindowReader(self.here, self.caller, self.is_wanted)
         events, instants = list[Event](), dict[int, int]()
         for _ in range(MAX_WINDOWS):
-            if end < first or len(events) >= limit:
+            if not end or len(events) >= limit:
                 break
-            begin = max(first - 1, end - WINDOW)
+            begin = max(0, end - WINDOW)
             window = await reader.read(begin, end)
             of_events = {event[0].sequence for event in window.events}
             for sequence in sorted(window.times, reverse=True):
@@ -183,7 +182,7 @@ class EventSearch:
                     instants[sequence] = since
             events = [*window.events, *events]
             end = begin
-        is_whole = end < first
+        is_whole = not end
         return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
 
     async def _of_queues(self, since: int, upper: int) -> list[Event]:

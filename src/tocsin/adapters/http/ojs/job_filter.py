@@ -11,7 +11,6 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
 from .... import subjects
-from ....archive.stream_reader import wherever
 from ....domain import execution
 from ....domain.access import Principal
 from ....domain.events import JobState
@@ -233,7 +232,7 @@ async def _facts(here: Components, caller: Principal, row: Candidate) -> job_vie
     if isinstance(row, DeadLetterRow):
         return await replays.facts_of(here, row)
     try:
-        return await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
+        return await here.log.load(subjects.execution(row.job_name, row.execution_id))
     except DecodeError:  # the others are selected nevertheless
         return ()
 

@@ -11,7 +11,6 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from .... import subjects
-from ....archive.stream_reader import wherever
 from ....domain import dead_letter, execution
 from ....domain.definition import size_of
 from ....domain.events import (
@@ -37,7 +36,7 @@ from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
 from ....domain.text import utc_text
 from ....domain.uniqueness import job_state
-from ....ports import EventLog, StoredLog
+from ....ports import EventLog
 from ....services.operations import lookup
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -296,27 +295,23 @@ def unknown(job_id: str) -> NotFound:
     return NotFound(f"no execution has the id {job_id.partition(':')[0]!r}")
 
 
-async def newest_replay(log: EventLog, stored: StoredLog | None, job: str, execution_id: str) -> ExecutionMatch | None:
+async def newest_replay(log: EventLog, job: str, execution_id: str) -> ExecutionMatch | None:
     """Return the newest execution that retried a dead letter.
 
     A retry that has not begun yet did not run, nor did one that was skipped, such as beyond a daily quota.
     """
-    state = dead_letter.fold(await wherever(log, stored, subjects.dead_letter(job, execution_id)))
+    state = dead_letter.fold(await log.load(subjects.dead_letter(job, execution_id)))
     for replay in state.replays[: -MAX_REPLAYS - 1 : -1]:
-        facts = tuple(await wherever(log, stored, subjects.execution(job, replay.execution_id)))
+        facts = tuple(await log.load(subjects.execution(job, replay.execution_id)))
         if facts and execution.fold(facts).status is not Status.SKIPPED:
             return ExecutionMatch(job, replay.execution_id, facts)
     return None
 
 
 async def find(
-    log: EventLog,
-    job_id: str,
-    stored: StoredLog | None = None,
-    *,
-    sees: Callable[[ExecutionMatch], Awaitable[bool]] | None = None,
+    log: EventLog, job_id: str, *, sees: Callable[[ExecutionMatch], Awaitable[bool]] | None = None
 ) -> ExecutionMatch:
-    """Return the newest execution of a job. Archived events are read from `stored`.
+    """Return the newest execution of a job.
 
     `sees`: whether the caller may know of an execution. Others are answered like an id that no execution has.
 
@@ -324,11 +319,11 @@ async def find(
         NotFound: no execution has this id, or it is a skipped occurrence, for which no job was enqueued (ojs-cron §9.2).
         NotAnId: the text cannot be an id.
     """
-    record = await lookup.find(log, job_id.partition(":")[0], stored=stored)
+    record = await lookup.find(log, job_id.partition(":")[0])
     if sees is not None and not await sees(record):
         raise unknown(job_id)
     while (status := execution.fold(record.facts).status) is Status.FAILED:
-        newest = await newest_replay(log, stored, record.job, record.execution_id)
+        newest = await newest_replay(log, record.job, record.execution_id)
         if newest is None:
             break
         record = newest

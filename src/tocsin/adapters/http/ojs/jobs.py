@@ -122,10 +122,9 @@ async def cancel_job(
             job=match.job,
             by=actor(caller),
             reason="by OJS client",
-            stored=here.stored,
             only_if=is_chosen,
         )
-    match = await job_view.find(here.log, job_id, here.stored)
+    match = await job_view.find(here.log, job_id)
     shown = job_view.job(match.facts, job_id=job_id)
     if execution.fold(match.facts).status is not Status.CANCELLED or before["state"] == "cancelled":
         raise Problem(409, "conflict", f"job {job_id} cannot be cancelled: it is {shown['state']}")
@@ -142,7 +141,7 @@ async def visible_match(here: Components, caller: Principal, job_id: str) -> Exe
     async def sees(match: ExecutionMatch) -> bool:
         return await here.visibility.may_see_run(caller, Run.of(match))
 
-    match = await job_view.find(here.log, job_id, here.stored, sees=sees)
+    match = await job_view.find(here.log, job_id, sees=sees)
     if not await sees(match):  # a retry may have run under another definition
         raise job_view.unknown(job_id)
     return match

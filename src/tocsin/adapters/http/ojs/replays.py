@@ -6,7 +6,6 @@ A job keeps the id of its first execution, and its newest execution stands for i
 from collections.abc import Sequence
 
 from .... import subjects
-from ....archive.stream_reader import wherever
 from ....domain import dead_letter, execution
 from ....domain.access import Principal
 from ....domain.events import Message, Recorded
@@ -33,7 +32,7 @@ async def newest_replay(here: Components, job: str, execution_id: str) -> str | 
 
     A retried dead letter stays in the history's list until it is resolved.
     """
-    newest = await job_view.newest_replay(here.log, here.stored, job, execution_id)
+    newest = await job_view.newest_replay(here.log, job, execution_id)
     return None if newest is None else newest.execution_id
 
 
@@ -43,7 +42,7 @@ async def of_request(here: Components, job: str, execution_id: str, key: str) ->
     `key` is made from its idempotency key. `execution_id` is that of the job's first execution. The execution may have failed too, and have run again by another request.
     """
     for _ in range(MAX_REPLAYS):
-        state = dead_letter.fold(await wherever(here.log, here.stored, subjects.dead_letter(job, execution_id)))
+        state = dead_letter.fold(await here.log.load(subjects.dead_letter(job, execution_id)))
         if (replay := dead_letter.find_replay(state, key)) is not None:
             return replay.execution_id
         newest = await newest_replay(here, job, execution_id)
@@ -75,7 +74,7 @@ async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Me
     try:
         if await newest_replay(here, row.job_name, row.execution_id) is not None:
             return ()
-        return await wherever(here.log, here.stored, subjects.execution(row.job_name, row.execution_id))
+        return await here.log.load(subjects.execution(row.job_name, row.execution_id))
     except DecodeError:  # the other dead letters are listed nevertheless
         return ()
 
@@ -94,7 +93,7 @@ async def id_of(here: Components, caller: Principal, state: Execution) -> str:
         try:
             if before is None or await newest_replay(here, request.job, before) != current:
                 break
-            facts = await wherever(here.log, here.stored, subjects.execution(request.job, before))
+            facts = await here.log.load(subjects.execution(request.job, before))
         except DecodeError:  # of a later version
             break
         requested = execution.fold(facts).requested

@@ -3,7 +3,6 @@
 A workflow is one execution, and each of its jobs is a step. So `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
 """
 
-from functools import partial
 from typing import Any, Final
 
 from fastapi import Request, Response
@@ -15,7 +14,7 @@ from ....domain.events import Enqueued, Recorded
 from ....domain.execution import Status
 from ....services.operations import dead_letters, event_waiter, execution_requests, lookup
 from ....services.operations.errors import NotAnId, NotFound
-from ....services.operations.lookup import ExecutionMatch, was_archived
+from ....services.operations.lookup import ExecutionMatch
 from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
@@ -57,16 +56,13 @@ async def create(
     defaults = await jobs.defaults(here, traceparent)
     read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
     wish = envelope.within(caller, read, defaults, execution_id)
-    archived = partial(was_archived, history=here.history, stored=here.stored)
     try:
         await check_room(here, wish)
     except Problem:
-        if not await execution_requests.taken(here.log, [wish], was_there=archived, fresh=fresh):
+        if not await execution_requests.taken(here.log, [wish], fresh=fresh):
             raise
     try:
-        [facts] = await execution_requests.enqueue(
-            here.log, wish, arrivals=here.arrivals, was_there=archived, fresh=fresh
-        )
+        [facts] = await execution_requests.enqueue(here.log, wish, arrivals=here.arrivals, fresh=fresh)
     except execution_requests.Duplicate:
         try:
             facts = (await _visible_match(here, caller, wish.execution_id)).facts
@@ -97,11 +93,11 @@ async def cancel(here: Here, caller: Triggerer, workflow_id: Id) -> dict[str, An
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     outcome = await execution_requests.cancel(
-        here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client", stored=here.stored
+        here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
     )
     if not outcome.changed:
         raise Problem(409, "conflict", f"workflow {workflow_id} cannot be cancelled: it is {outcome.status}")
-    match = await lookup.find(here.log, workflow_id, job=match.job, stored=here.stored)
+    match = await lookup.find(here.log, workflow_id, job=match.job)
     states = [step["state"] for step in workflow_view.jobs_of(match.facts)]
     return workflow_view.answer(
         match.facts,
@@ -129,7 +125,6 @@ async def retry(here: Here, caller: Replayer, request: Request, workflow_id: Id,
         reason="retried by OJS client",
         failed_only=True,
         request=name.name if name else None,
-        stored=here.stored,
     )
     events = await replays.begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {workflow_id}")
     response.headers["Location"] = f"/ojs/v1/workflows/{replay.execution_id}"
@@ -154,7 +149,7 @@ async def _check_dead_letter(here: Components, match: ExecutionMatch) -> None:
 async def _visible_match(here: Components, caller: Principal, workflow_id: str) -> ExecutionMatch:
     missing = Problem(404, "not-found", f"no workflow has the id {workflow_id!r}")
     try:
-        match = await lookup.find(here.log, workflow_id, stored=here.stored)
+        match = await lookup.find(here.log, workflow_id)
     except (NotFound, NotAnId):
         raise missing from None
     is_workflow = job_view.is_workflow(execution.fold(match.facts))

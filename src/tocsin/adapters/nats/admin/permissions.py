@@ -353,7 +353,6 @@ class Granting:
         yield from self._reading_archive()
         if access.keeps_archive:
             yield f"{API}.STREAM.PURGE.{name}"
-            yield self._names.key(Bucket.CURSORS, LOG_ARCHIVE)
         if appends:
             yield from (f"{self._names.commits_prefix}.*", self._names.turns)
 

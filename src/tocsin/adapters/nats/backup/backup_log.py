@@ -11,14 +11,12 @@ from ....adapters.archived_commit_log import ArchivedCommitLog
 from ....adapters.commit_stored import CommitStoredLog
 from ....adapters.files.archive_store import FileArchiveStore
 from ....adapters.memory.archive import InMemoryProjections
-from ....archive.archive import Archive
-from ....archive.combined_log import CombinedLog
 from ....archive.commit_reader import CommitReader
 from ....archive.log_archive import LogArchive
 from ....domain.commit import FIRST_KEY, FIRST_PARTITION, Seal
 from ....ports import Extent, StoredMessage
 from ....ports.commit_log import Bodies, StoredBody
-from ....subjects import ARCHIVE_STATE, Bucket, Stream
+from ....subjects import Bucket, Stream
 from ..client import wire
 from . import folder as folders
 from .folder import BackupManifest
@@ -28,7 +26,7 @@ PORTION: Final = 1_000
 
 
 class BackupLog:
-    """Implement `ports.StoredLog` over the snapshots of a backup, without what `restore` removes.
+    """Implement `ports.StoredLog` over the snapshots of a backup.
 
     Reading raises `SnapshotDamaged` if a snapshot is damaged.
     """
@@ -38,14 +36,6 @@ class BackupLog:
         self._manifest = manifest
         self._names = manifest.names
 
-    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
-        """Return 0: the snapshots have no archive."""
-        return 0
-
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
-        """Return False: the snapshots have no archive."""
-        return False
-
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
         """Return nothing: the snapshots have no archive."""
         return ()
@@ -54,10 +44,6 @@ class BackupLog:
         """Return the extent of a stream, as the manifest says."""
         record = self._manifest.streams[self._names.stream(stream)]
         return Extent(record.first, record.last, record.messages)
-
-    async def first(self, stream: Stream) -> int:
-        """Return the sequence of the first message in the snapshot."""
-        return (await self.extent(stream)).first or 1
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
@@ -81,14 +67,6 @@ class BackupLog:
         for entry in entries(path):
             subject = self._names.from_wire(entry.name)
             yield StoredMessage(stream, entry.sequence, entry.time, subject, entry.header_fields(), entry.body)
-
-
-async def whole_log(folder: Path, manifest: BackupManifest) -> CombinedLog:
-    """Return the log of a backup, archive included."""
-    projections = InMemoryProjections()
-    await projections.put(Bucket.CURSORS, ARCHIVE_STATE, manifest.archive.model_dump_json().encode())
-    archive = Archive(FileArchiveStore(folder / folders.ARCHIVE), projections)
-    return CombinedLog(BackupLog(folder, manifest), archive)
 
 
 class CommitsOfBackup:
@@ -133,7 +111,7 @@ async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> 
     """
     projections = InMemoryProjections()
     archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)
-    await archive.move(manifest.log_archive, expect=0)
+    await archive.move(manifest.archive_state, expect=0)
     path = folder / folders.snapshot_path(manifest.names.commits_stream)
 
     async def seal() -> Seal:

@@ -16,8 +16,7 @@ from typing import Final
 import msgspec
 
 from ....adapters.files.archive_store import FileArchiveStore
-from ....archive.archive import Archive, State
-from ....archive.log_archive import LogArchive, commits_of
+from ....archive.log_archive import LogArchive, LogArchiveState, commits_of
 from ....domain.commit import FIRST_PARTITION
 from ....subjects import DECISION_STREAMS, INPUT_STREAMS, LAYOUT, SERVER_STREAMS, STREAMS, Bucket, Stream
 from ..admin.provision_errors import ServerTooOld
@@ -26,12 +25,11 @@ from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..server.process import SENDS_MESSAGES, Version
 from . import folder as folders
-from .errors import BackupOvertaken, TransferFailed
+from .errors import TransferFailed
 from .folder import BackupManifest, DurableRecord, FileRecord, StreamRecord
 from .snapshot_file import SnapshotDamaged, content
 from .stream_transfer import take_snapshot
 
-TRIES: Final = 3
 _DURABLE_FIELDS: Final[tuple[str, ...]] = (
     *("durable_name", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending", "max_waiting"),
     *("filter_subject", "filter_subjects"),
@@ -68,38 +66,26 @@ def snapshot_order(names: Names) -> tuple[str, ...]:
 class BackupWriter:
     """Writes backups of one installation."""
 
-    def __init__(self, connection: Connection, names: Names, archive: Archive, log_archive: LogArchive) -> None:
+    def __init__(self, connection: Connection, names: Names, archive: LogArchive) -> None:
         self._connection = connection
         self._names = names
         self._archive = archive
-        self._log_archive = log_archive
 
     async def create(self, path: Path, origin: BackupOrigin, now: datetime) -> BackupManifest:
         """Write a backup to a new folder, and return its manifest.
 
         Raises:
             BackupExists: the path is taken.
-            BackupOvertaken: the archiver moved newer messages at each try.
             TransferFailed: a stream could not be read.
             ArchiveDamaged: an object of the archive is missing or changed.
             ServerTooOld: the server makes snapshots of another format.
         """
         require_version(self._connection)
         with folders.new_folder(path) as folder:
-            for _ in range(TRIES):
-                before, _ = await self._archive.state()
-                durables = [durable async for durable in self._durables()]
-                streams = await self._streams(folder)
-                # After the streams, because what the archiver removes from them is in the archive before.
-                state, objects = await self._objects(folder)
-                if await self._covers(streams, state):
-                    break
-            else:
-                raise BackupOvertaken(
-                    f"the archiver moved messages that are newer than their snapshots, {TRIES} times. "
-                    "Try again, or set a longer `archive.interval`."
-                )
-            commits = await self._log_objects(folder, streams, objects)
+            durables = [durable async for durable in self._durables()]
+            streams = await self._streams(folder)
+            # After the streams, because what the archiver removes from them is in the archive before.
+            state, objects = await self._objects(folder, streams)
             manifest = BackupManifest(
                 version=origin.version,
                 nats_server=str(Version.of(self._connection.client)),
@@ -113,8 +99,7 @@ class BackupWriter:
                 settings=origin.settings,
                 streams=streams,
                 durables=tuple(durables),
-                archive=state.model_copy(update={"purged": before.purged}),  # the snapshots may hold the rest
-                commits=commits,
+                archive=msgspec.to_builtins(state),
                 objects=objects,
             )
             folders.write_manifest(folder, manifest)
@@ -143,45 +128,21 @@ class BackupWriter:
             )
         return records
 
-    async def _objects(self, folder: Path) -> tuple[State, dict[str, FileRecord]]:
-        """Copy the objects of the archive that are not in the folder yet."""
-        state, _ = await self._archive.state()
+    async def _objects(
+        self, folder: Path, streams: dict[str, StreamRecord]
+    ) -> tuple[LogArchiveState, dict[str, FileRecord]]:
+        """Copy the archive as far as the snapshots reach; return its progress and the objects.
+
+        A segment that reaches beyond a snapshot was written after the snapshot, which has the segment's messages.
+        """
+        ends = {stream.value: streams[self._names.stream(stream)].last for stream in (*INPUT_STREAMS, Stream.OUTPUT)}
+        ends[commits_of(FIRST_PARTITION)] = streams[self._names.commits_stream].last
+        state = await self._archive.cut(ends)
         target = folder / folders.ARCHIVE
         copied = await self._archive.copy_to(FileArchiveStore(target), state)
         for name in copied:
             (target / name).chmod(0o600)
         return state, {name: FileRecord.of(target / name) for name in copied}
-
-    async def _log_objects(
-        self, folder: Path, streams: dict[str, StreamRecord], objects: dict[str, FileRecord]
-    ) -> Json | None:
-        """Copy the archive of commits as far as the snapshots reach; return its progress.
-
-        A segment that reaches beyond a snapshot was written after the snapshot, which has the segment's messages.
-        """
-        commits = streams.get(self._names.commits_stream)
-        if commits is None or self._log_archive is None:
-            return None
-        ends = {commits_of(FIRST_PARTITION): commits.last}
-        ends |= {stream.value: streams[self._names.stream(stream)].last for stream in INPUT_STREAMS}
-        state = await self._log_archive.cut(ends)
-        target = folder / folders.ARCHIVE
-        for name in await self._log_archive.copy_to(FileArchiveStore(target), state):
-            (target / name).chmod(0o600)
-            objects[name] = FileRecord.of(target / name)
-        progress: Json = msgspec.to_builtins(state)
-        return progress
-
-    async def _covers(self, streams: dict[str, StreamRecord], state: State) -> bool:
-        """Return whether the snapshots reach as far as the archive.
-
-        If not, messages up to their ends may be in segments that also hold newer messages.
-        """
-        ends = {stream: streams[self._names.stream(stream)].last for stream in INPUT_STREAMS}
-        segments = await self._archive.segments(state=state)
-        return all(
-            span.last <= ends.get(stream, span.last) for segment in segments for stream, span in segment.streams.items()
-        )
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
         """Yield the durables, except those of work queues.

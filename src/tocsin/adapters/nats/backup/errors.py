@@ -45,12 +45,6 @@ class BackupOfOtherNames(BackupError):
     code = "backup-names-differ"
 
 
-class BackupOvertaken(BackupError):
-    """The archiver moved messages that are newer than the backup, at each try."""
-
-    code = "backup-overtaken"
-
-
 class InstallationNotEmpty(BackupError):
     """The target of a restore has streams already; `streams` names them."""
 

@@ -1,8 +1,8 @@
 """The folder of a backup: a manifest, snapshots of streams, and objects of the archive.
 
-    manifest.json              what the folder holds, with a digest of each file
-    streams/TOCSIN_LOG.s2      a snapshot, as nats-server made it
-    archive/00000001-….json    an object of the archive
+    manifest.json                 what the folder holds, with a digest of each file
+    streams/TOCSIN_COMMITS.s2     a snapshot, as nats-server made it
+    archive/commits.0-….json      an object of the archive
 
 The folder gets its name when everything in it is on the disk. It holds the installation's key, so only its owner may read it.
 """
@@ -21,7 +21,6 @@ from typing import Any, Final, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ....archive.archive import State
 from ....archive.log_archive import LogArchiveState
 from ..client.names import Names
 from .errors import BackupExists, BackupUnreadable, BackupUnwritable
@@ -93,22 +92,15 @@ class BackupManifest(_Model):
     streams: Mapping[str, StreamRecord]
     """By the name of the stream."""
     durables: tuple[DurableRecord, ...]
-    archive: State
+    archive: Mapping[str, Any]
     """Progress of the archive."""
-    commits: Mapping[str, Any] | None = None
-    """Progress of the archive of the log of commits; None: decisions are messages."""
     objects: Mapping[str, FileRecord]
     """Objects of the archive by name."""
 
     @property
-    def has_commits(self) -> bool:
-        """Whether it has a log of commits."""
-        return self.commits is not None
-
-    @property
-    def log_archive(self) -> LogArchiveState:
-        """Progress of the archive of the log of commits."""
-        return msgspec.convert(self.commits or {}, LogArchiveState)
+    def archive_state(self) -> LogArchiveState:
+        """Progress of the archive."""
+        return msgspec.convert(self.archive, LogArchiveState)
 
     @property
     def names(self) -> Names:

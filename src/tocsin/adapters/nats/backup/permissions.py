@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from ....subjects import ARCHIVE_STATE, LOG_ARCHIVE, SERVER_STREAMS, STREAMS, Bucket, Stream, cursor
+from ....subjects import LOG_ARCHIVE, SERVER_STREAMS, Bucket
 from ..admin.permissions import API, Permissions
 from ..client.names import Names
 from .creation import snapshot_order
@@ -24,24 +24,19 @@ def backing_up(rules: Permissions, names: Names) -> Permissions:
 
 
 def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
-    """Add the right to create streams from snapshots, with any content, and to remove reports.
+    """Add the right to create streams from snapshots, with any content, and to end the log.
 
     `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
     """
     order = snapshot_order(names)
-    end = (
-        names.key(Bucket.CURSORS, LOG_ARCHIVE),
-        f"{API}.STREAM.INFO.{names.commits_stream}",
-        f"{names.commits_prefix}.*",
-    )
     publish = {
         *rules.publish,
         *provisioning.publish,
         *(f"{API}.STREAM.RESTORE.{stream}" for stream in order),
         *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in order),
-        f"{API}.STREAM.PURGE.{names.stream(Stream.REPORTS)}",
         f"$O.{names.archive_bucket}.>",
-        *(names.key(Bucket.CURSORS, key) for key in (ARCHIVE_STATE, *map(cursor, STREAMS))),
-        *end,
+        names.key(Bucket.CURSORS, LOG_ARCHIVE),
+        f"{API}.STREAM.INFO.{names.commits_stream}",
+        f"{names.commits_prefix}.*",
     }
     return replace(rules, publish=tuple(sorted(publish)), deny_publish=())

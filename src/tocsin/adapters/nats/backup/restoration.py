@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from ....adapters.files.archive_store import FileArchiveStore
-from ....archive.archive import Archive
 from ....archive.log_archive import LogArchive
 from ....engine.lost_tail import gap
 from ....ports import ArchiveStore, Projections
-from ....subjects import ARCHIVE_STATE, INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, Bucket, Stream
+from ....subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LOG_ARCHIVE, Bucket, Stream
 from ..admin.desired_state import all_streams
 from ..admin.provision_errors import ServerTooOld
 from ..admin.resources import create_durable, ensure_stream
@@ -35,10 +34,6 @@ from .snapshot_file import continued
 from .stream_transfer import PIECE, restore_snapshot
 from .verification import damaged_files
 
-AT_ONCE: Final = 200
-"""Requests to remove reports that the server has at once."""
-
-
 _WITHOUT_LIFETIMES: Final = (Stream.LOG, *sorted(INPUT_STREAMS))
 """Streams whose messages neither expire nor fire, so that all of them must be there after the restore."""
 
@@ -55,7 +50,7 @@ class RestoreTarget:
     initialize: Callable[[], Awaitable[object]]
     """Creates what the backup does not have."""
     end_log: Callable[[bytes], Awaitable[object]]
-    """Stores the commit that ends the lost tail of the log, with the installation's key; None: decisions are messages."""
+    """Stores the commit that ends the lost tail of the log, with the installation's key."""
 
 
 class BackupReader:
@@ -123,22 +118,17 @@ class BackupReader:
             )
 
     async def _end_log(self, folder: Path, manifest: BackupManifest, target: RestoreTarget) -> None:
-        """Have the numbers of the log of commits begin above the lost numbers."""
+        """Have the numbers of the log begin above the lost numbers."""
         key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
         await target.end_log(key or b"")
 
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
-        log = FileArchiveStore(folder / folders.ARCHIVE)
-        await Archive(log, self._projections).copy_to(store, manifest.archive)
+        copied = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), self._projections)
+        await copied.copy_to(store, manifest.archive_state)
         # The first read of a new stream may come to a replica that does not have it yet.
-        entry = await retry_until_available(partial(self._projections.get, Bucket.CURSORS, ARCHIVE_STATE))
-        archive = Archive(store, self._projections)
-        await archive.move(manifest.archive, expect=0 if entry is None else entry[1])
-        await archive.tell(manifest.archive)
-        await LogArchive(log, self._projections).copy_to(store, manifest.log_archive)
-        log_archive = LogArchive(store, self._projections)
-        _, revision = await log_archive.state()
-        await log_archive.move(manifest.log_archive, expect=revision)
+        entry = await retry_until_available(partial(self._projections.get, Bucket.CURSORS, LOG_ARCHIVE))
+        archive = LogArchive(store, self._projections)
+        await archive.move(manifest.archive_state, expect=0 if entry is None else entry[1])
 
     def _is_wanted(self, durable: DurableRecord, target: RestoreTarget) -> bool:
         name: str = durable.config["durable_name"]

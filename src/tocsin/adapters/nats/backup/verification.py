@@ -6,10 +6,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from ....archive.archive import ArchiveDamaged
-from ....archive.commit_reader import CommitReader
+from ....adapters.commit_stored import CommitStoredLog
+from ....archive.log_archive import ArchiveDamaged
 from ....archive.stream_reader import Selection
-from ....ports import StoredLog
 from ....services.audit import Auditor, Report
 from ....services.audit.check import PATIENCE
 from ....services.audit.commits import stored_log
@@ -58,7 +57,7 @@ async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Veri
     try:
         key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
         log = await log_of_commits(folder, manifest, key or b"")
-        return Verification(manifest, (), await _audited(log, log.commits, patience, key))
+        return Verification(manifest, (), await _audited(log, patience, key))
     except ArchiveDamaged as error:
         return Verification(manifest, (Damage(folders.ARCHIVE, str(error)),), None)
 
@@ -109,10 +108,9 @@ def _damaged_snapshots(folder: Path, manifest: BackupManifest) -> Iterator[Damag
                 )
 
 
-async def _audited(log: StoredLog, commits: CommitReader | None, patience: timedelta, key: bytes | None) -> Report:
+async def _audited(log: CommitStoredLog, patience: timedelta, key: bytes | None) -> Report:
     auditor = Auditor(patience=patience, key=key)
-    auditor.judge_guards()
-    async for message in stored_log(auditor, log, Selection(), commits, patience=patience):
+    async for message in stored_log(auditor, log, Selection(), log.commits, patience=patience):
         for _ in auditor.read(message):
             pass
     return auditor.report()

@@ -38,14 +38,6 @@ class NatsStoredLog:
         self._names = names
         self._max_lag = max_lag
 
-    async def archived(self, stream: Stream) -> int:  # noqa: ARG002 - the port's parameter
-        """Return 0: the streams alone have no archive."""
-        return 0
-
-    async def may_be_archived(self, scope: str) -> bool:  # noqa: ARG002 - the port's parameter
-        """Return False: the streams alone have no archive."""
-        return False
-
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
         """Return nothing: the streams alone have no archive."""
         return ()
@@ -54,10 +46,6 @@ class NatsStoredLog:
         """Return the extent of a stream, as its leader reports it."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]
         return Extent(state["first_seq"], state["last_seq"], state["messages"], state["bytes"])
-
-    async def first(self, stream: Stream) -> int:
-        """Return the sequence of the stream's first message, as its leader reports it."""
-        return (await self.extent(stream)).first or 1
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int

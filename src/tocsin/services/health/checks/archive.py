@@ -3,8 +3,7 @@
 from datetime import timedelta
 from typing import Final
 
-from ....archive.archive import ArchiveDamaged
-from ....archive.log_archive import commits_of
+from ....archive.log_archive import ArchiveDamaged, commits_of
 from ....domain.commit import FIRST_PARTITION
 from ....domain.text import utc_text
 from ....ports import ArchiveUnavailable
@@ -18,8 +17,7 @@ async def failures(context: CheckContext) -> Finding | None:
     """Report an archiver that fails (`archive-failing`)."""
     if not context.target.settings.archive.enabled:
         return None
-    target = context.target
-    state, _ = await (target.archive if target.log_archive is None else target.log_archive).state()
+    state, _ = await context.target.archive.state()
     if state.failure is None:
         return ok("archive-failing", "the newest run of the archiver did not fail")
     hours = context.age(state.failure.since).total_seconds() / 3_600
@@ -58,27 +56,20 @@ async def _read_newest(context: CheckContext) -> int | None:
 
     None: no segment is archived.
     """
-    if (log_archive := context.target.log_archive) is not None:
-        state, _ = await log_archive.state()
-        newest = [await log_archive.segment(each.segment, each.sha256) for each in state.newest.values()]
-        for segment in newest:
-            await log_archive.messages(segment)
-        return sum(segment.index for segment in newest) or None
     archive = context.target.archive
-    old, _ = await archive.state()
-    if old.head is None:
-        return None
-    await archive.messages(await archive.segment(old.head, old.head_sha256))
-    return old.number
+    state, _ = await archive.state()
+    newest = [await archive.segment(each.segment, each.sha256) for each in state.newest.values()]
+    for segment in newest:
+        await archive.messages(segment)
+    return sum(segment.index for segment in newest) or None
 
 
-async def held(context: CheckContext) -> Finding | None:
+async def held(context: CheckContext) -> Finding:
     """Report the holders that keep archived commits in their stream for over a day (`archive-held`)."""
-    if (log_archive := context.target.log_archive) is None:
-        return None
-    state, _ = await log_archive.state()
+    archive = context.target.archive
+    state, _ = await archive.state()
     number = 0
-    async for segment in log_archive.back(commits_of(FIRST_PARTITION), state):
+    async for segment in archive.back(commits_of(FIRST_PARTITION), state):
         number = 0 if segment.head is None else segment.head.number
         break
     late = [

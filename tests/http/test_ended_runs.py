@@ -1,11 +1,10 @@
-"""The archive answers for executions that have left the log."""
+"""Executions that ended, and the dead letters that they left."""
 
 from typing import Any
 
 import pytest
 from pydantic import JsonValue
 
-from tests.archived_log import OVER, ArchivedLog
 from tests.cli.test_dead_letters import letter
 from tests.domain.given import ID, admitted, plan, started
 from tests.http.conftest import World
@@ -22,7 +21,7 @@ LETTER = letter()
 
 
 @pytest.fixture
-async def old(world: World) -> ArchivedLog:
+async def old(world: World) -> None:
     """A failed execution with an unresolved dead letter."""
     await world.given(name=LETTER.job, schedule=None)
     begun = admitted()
@@ -39,36 +38,27 @@ async def old(world: World) -> ArchivedLog:
     for fact in (begun, started(), failed):
         sequence = await world.log.append(fact, expect=sequence)
     await world.log.append(LETTER, expect=0)
-    attic = ArchivedLog(world.log, world.projections)
-    world.keep(attic.whole)
-    return attic
 
 
-async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: ArchivedLog) -> None:
+async def test_a_dead_letter_that_was_settled_is_shown(world: World, old: None) -> None:
+    _ = old
     [kept] = await world.facts("dead-letter.>")
     await world.log.append(Resolved(job=LETTER.job, id=ID, reason="by hand"), expect=kept.sequence)
     path = f"/v1/dead-letters/{ID}"
     before = [(await world.ask("GET", one)).json() for one in (path, f"{path}/events")]
     assert before[0]["resolution"]["reason"] == "by hand"
-    await old.take(*OVER)
-    assert [(await world.ask("GET", one)).json() for one in (path, f"{path}/events")] == before
-
     settled = await world.ask("PATCH", path, {"resolved": True})
     assert (settled.status_code, settled.json()["changed"]) == (200, False)
-    refused = await world.ask("POST", f"{path}/replay", {"again": True})
-    detail = refused.json()["detail"]
-    assert (refused.status_code, ID in detail, "(by hand) and was archived" in detail) == (409, True, True)
 
 
-async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: ArchivedLog) -> None:
+async def test_ended_ojs_job_is_shown_and_listed_dead(world: World, old: None) -> None:
+    _ = old
     facts = await world.log.read("dead-letter.>")
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
     paths = (f"/ojs/v1/jobs/{ID}", "/ojs/v1/dead-letter")
     before = [(await world.ask("GET", path)).json() for path in paths]
     assert before[0]["job"]["state"] == "discarded"
     assert [job["id"] for job in before[1]["jobs"]] == [ID]
-    await old.take("execution.>")
-    assert [(await world.ask("GET", path)).json() for path in paths] == before
     late = await world.ask("DELETE", f"/ojs/v1/jobs/{ID}")
     assert (late.status_code, late.json()["error"]["message"]) == (
         409,
@@ -76,8 +66,8 @@ async def test_archived_ojs_job_is_shown_and_listed_dead(world: World, old: Arch
     )
 
 
-async def test_archived_result_is_shown(world: World) -> None:
-    """Ojs-results §8.1: also after the job has left the log."""
+async def test_result_is_shown(world: World) -> None:
+    """Ojs-results §8.1."""
     begun = admitted()
     result: JsonValue = {"rows": [3, None], "text": "é"}
     done = Completed(
@@ -92,24 +82,15 @@ async def test_archived_result_is_shown(world: World) -> None:
     sequence = 0
     for fact in (begun, started(), done):
         sequence = await world.log.append(fact, expect=sequence)
-    attic = ArchivedLog(world.log, world.projections)
-    world.keep(attic.whole)
-    await attic.take("execution.>")
-    assert await world.facts("execution.>") == []
     job = (await world.ask("GET", f"/ojs/v1/jobs/{ID}")).json()["job"]
     assert (job["state"], job["result"]) == ("completed", result)
     assert (job["result_stored_at"], job["result_expires_at"]) == (job["completed_at"], None)
 
 
-@pytest.mark.parametrize("is_recorded", [True, False])
-async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog, *, is_recorded: bool) -> None:
-    """Neither while the history knows it, nor once it has forgotten it."""
+async def test_ended_ojs_job_is_not_run_again(world: World, old: None) -> None:
+    _ = old
     wish = {"id": ID, "type": "mail.send", "args": []}
     text = f"a job with the id {ID!r} was enqueued before"
-    if is_recorded:
-        facts = await world.log.read("execution.>")
-        await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
-    await old.take("execution.>")
     batch = {"jobs": [{**wish, "id": None}, wish]}
     for path, body, job in (("/ojs/v1/jobs", wish, ""), ("/ojs/v1/jobs/batch", batch, "job 1 of the batch: ")):
         answer = await world.ask("POST", path, body)
@@ -118,7 +99,7 @@ async def test_archived_ojs_job_is_not_run_again(world: World, old: ArchivedLog,
 
 
 async def test_replay_that_failed_too_stands_for_its_job(
-    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+    world: World, old: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job is listed once, by the id under which it was first listed."""
     _ = old
@@ -148,7 +129,7 @@ async def test_replay_that_failed_too_stands_for_its_job(
     assert [fact.id for fact in requests] == [ID, again["execution_id"]]
 
 
-async def test_job_that_ran_again_is_listed_once(world: World, old: ArchivedLog) -> None:
+async def test_job_that_ran_again_is_listed_once(world: World, old: None) -> None:
     """By its newest execution, and not as discarded too."""
     _ = old
     [kept] = await world.facts("dead-letter.>")
@@ -176,7 +157,7 @@ async def record_all(world: World) -> None:
     await world.history.record(Stream.LOG, facts, after=0, upto=facts[-1].sequence)
 
 
-async def test_job_whose_replay_was_skipped_is_listed(world: World, old: ArchivedLog) -> None:
+async def test_job_whose_replay_was_skipped_is_listed(world: World, old: None) -> None:
     """A replay beyond a daily quota of the namespace did not run."""
     _ = old
     [kept] = await world.facts("dead-letter.>")
@@ -198,7 +179,7 @@ async def test_job_whose_replay_was_skipped_is_listed(world: World, old: Archive
     ("path", "is_dead", "reads"), [("jobs", False, 0), ("jobs", True, 1), ("dead-letter", True, 1)]
 )
 async def test_list_reads_a_dead_letter_once(
-    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch, path: str, *, is_dead: bool, reads: int
+    world: World, old: None, monkeypatch: pytest.MonkeyPatch, path: str, *, is_dead: bool, reads: int
 ) -> None:
     """A job that leaves none has none to read."""
     id_, scopes, load = ID, list[str](), world.log.load
@@ -295,7 +276,7 @@ async def test_ojs_dead_letters_with_one_id_come_once(world: World) -> None:
 
 
 async def test_ojs_dead_letters_search_a_limited_number(
-    world: World, old: ArchivedLog, monkeypatch: pytest.MonkeyPatch
+    world: World, old: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _ = old
     row = DeadLetterRow(ID, LETTER.job, ID, 1, None, {}, LETTER.first_attempt, LETTER.last_attempt, resolved=False)
