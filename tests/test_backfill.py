@@ -29,7 +29,6 @@ from tocsin.services.jobs import Registry
 from tocsin.services.operations import backfill
 from tocsin.services.operations.backfill import Backfill, Span
 from tocsin.services.operations.errors import OperationError
-from tocsin.testing import InMemoryStoredLog
 
 ADA = Actor(identity="ada", source="test")
 JOB = "nightly"
@@ -51,7 +50,7 @@ def nightly(**more: object) -> dict[str, object]:
 
 async def planned(world: World, span: Span, **more: Any) -> Backfill:  # noqa: ANN401 - as `plan`
     registry = Registry(world.log, world.projections, world.clock)
-    return await backfill.plan(InMemoryStoredLog(world.log), registry, JOB, span, **{"now": at(0, 25), **more})
+    return await backfill.plan(world.past, registry, JOB, span, **{"now": at(0, 25), **more})
 
 
 async def run(world: World, wanted: Backfill, **more: Any) -> list[str]:  # noqa: ANN401 - as `begin`
@@ -136,7 +135,7 @@ async def test_what_cannot_be_made_up_for_says_why(
 async def test_unknown_job_is_not_found(world: World) -> None:
     registry = Registry(world.log, world.projections, world.clock)
     with pytest.raises(JobNotFound) as refused:
-        await backfill.plan(InMemoryStoredLog(world.log), registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
+        await backfill.plan(world.past, registry, "nobody", Span(at(3), at(6)), now=at(0, 25))
     assert refused.value.job == "nobody"
 
 
@@ -156,6 +155,7 @@ async def test_each_execution_carries_its_instant_and_actor(world: World) -> Non
 
 
 async def test_run_twice_it_makes_nothing_twice(world: World) -> None:
+    world.clock.advance((at(0, 25) - world.clock.now()).total_seconds())
     await world.define(nightly(overlap_policy="allow"))
     span = Span(at(3), at(6))
     first = await run(world, await planned(world, span))
@@ -165,6 +165,8 @@ async def test_run_twice_it_makes_nothing_twice(world: World) -> None:
     assert len(await requested(world)) == 3
     await run(world, await planned(world, span, name="once more"))
     assert len(await requested(world)) == 6
+    world.clock.advance(90_000)  # the planner has forgotten the requests
+    assert (await planned(world, span, now=world.clock.now())).instants == ()
 
 
 async def test_no_scheduled_instant_is_used_up(world: World) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tests.archived_log import ArchivedLog
 from tests.stages.world import World
 from tocsin.archive.checkpoints import Checkpoint, CheckpointStore, stored_checkpoints
 from tocsin.archive.signing_keys import KeyRefused, SigningKey
@@ -19,7 +18,6 @@ from tocsin.services.log_verification import LogVerification, Proof
 from tocsin.settings import Settings
 from tocsin.stages.notary import NOTARY, Notary, SignedLogCutOff
 from tocsin.subjects import Stream
-from tocsin.testing import InMemoryStoredLog
 
 KEY = SigningKey.generate()
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -32,7 +30,7 @@ def world() -> World:
 
 def notary(world: World, stored: StoredLog | None = None, **options: Any) -> Notary:  # noqa: ANN401 - any option
     return Notary(
-        stored or InMemoryStoredLog(world.log),
+        stored or world.past,
         CheckpointStore(world.projections),
         world.elect("notary"),
         world.clock,
@@ -53,7 +51,7 @@ async def contents(world: World) -> list[Checkpoint]:
 
 async def verified(world: World, stored: StoredLog | None = None) -> Proof:
     verification = LogVerification([KEY.public], await stored_checkpoints(world.projections))
-    stored = stored or InMemoryStoredLog(world.log)
+    stored = stored or world.past
     for stream in (Stream.LEDGER, Stream.LOG):
         upto = (await stored.extent(stream)).last
         async for portion in stored.messages(stream, upto=upto):
@@ -94,7 +92,7 @@ async def test_clock_that_goes_back_changes_nothing(world: World) -> None:
 
 async def test_two_notaries_make_one_chain(world: World) -> None:
     await define(world, 1, 3)
-    inner = InMemoryStoredLog(world.log)
+    inner = world.past
 
     class Slow:
         """Lets another notary sign before the first message is read."""
@@ -113,29 +111,10 @@ async def test_two_notaries_make_one_chain(world: World) -> None:
     assert (await verified(world)).total == 0
 
 
-@pytest.mark.parametrize("is_signed_first", [True, False])
-async def test_archived_messages_stay_proven(world: World, is_signed_first: bool) -> None:  # noqa: FBT001 - a parameter
-    from tests.conformance.given import dispatched  # noqa: PLC0415 - only here
-
-    for number in range(1, 6):
-        await world.given(dispatched(f"e{number}"))
-    archived = ArchivedLog(world.log, world.projections)
-    if is_signed_first:
-        await notary(world, archived.whole).run_once(Stream.LOG, NOW)
-    await archived.take("execution.*.e2.>", "execution.*.e4.>")
-    await notary(world, archived.whole).run_once(Stream.LOG, NOW)
-    assert sum(c.messages for c in await contents(world)) == 5
-    assert (await verified(world, archived.whole)).total == 0
-    world.log.stream(Stream.LOG).remove(3)
-    proof = await verified(world, archived.whole)
-    assert [f.entity for f in proof.findings] == ["LOG 1–5"]
-    assert "1 message removed, of 5 that were signed: 3 " in proof.findings[0].reason
-
-
 async def test_cut_off_log_is_not_signed_again(world: World) -> None:
     await define(world, 1, 5)
     await notary(world).run_once(Stream.LEDGER, NOW)
-    inner = InMemoryStoredLog(world.log)
+    inner = world.past
 
     class Restored:
         """An older copy of the streams."""
@@ -170,7 +149,7 @@ async def test_leader_signs_again_and_again(world: World) -> None:
 
 async def test_failure_of_the_log_is_survived(world: World) -> None:
     await define(world, 1, 2)
-    inner, failures = InMemoryStoredLog(world.log), [LogUnavailable("away"), ValueError("unexpected")]
+    inner, failures = world.past, [LogUnavailable("away"), ValueError("unexpected")]
 
     class Failing:
         """Fails twice."""
@@ -197,7 +176,7 @@ def context(world: World, **settings: Any) -> StageContext:  # noqa: ANN401 - an
         clock=world.clock,
         report_key=b"key",
         elect=world.elect,
-        stored=InMemoryStoredLog(world.log),
+        stored=world.past,
     )
 
 

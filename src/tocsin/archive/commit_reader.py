@@ -21,21 +21,30 @@ from ..ports.commit_log import Bodies, CommitLog, StoredBody
 
 
 class CommitReader:
-    """Reads the log of one partition from its beginning."""
+    """Reads the log of one partition."""
 
-    def __init__(self, log: CommitLog, partition: int, seal: Callable[[], Awaitable[Seal]], key: str) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        partition: int,
+        seal: Callable[[], Awaitable[Seal]],
+        key: str,
+        known: Callable[[int], LogHead | None] = lambda _: None,
+    ) -> None:
         """`log`: the log of commits with its archive.
 
-        `seal`: returns the seal that recognizes genuine commits. `key`: the id of the key of the first commit.
+        `seal`: returns the seal that recognizes genuine commits. `key`: the id of the key of the first commit. `known`: returns a known head
+        at or before the event with a number.
         """
         self._log = log
         self._partition = partition
         self.seal = seal
         self.key = key
+        self._known = known
 
-    async def bodies(self) -> AsyncGenerator[StoredBody, None]:
-        """Yield all messages that are stored now, genuine or not."""
-        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(self._partition, after=0))
+    async def bodies(self, *, after: int = 0) -> AsyncGenerator[StoredBody, None]:
+        """Yield all messages after a sequence that are stored now, genuine or not."""
+        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(self._partition, after=after))
         async with aclosing(follower) as batches:
             async for batch in batches:
                 for body in batch.bodies:
@@ -43,19 +52,21 @@ class CommitReader:
                 if batch.caught_up:
                     return
 
-    async def events(self, *, upto: int) -> AsyncGenerator[StoredMessage, None]:
-        """Yield the events up to a number as messages of the streams of their subjects.
+    async def events(self, *, after: int = 0, upto: int) -> AsyncGenerator[StoredMessage, None]:
+        """Yield the events between two numbers as messages of the streams of their subjects.
+
+        The first number is left out.
 
         Raises:
             UnknownFormat: this version cannot read on.
         """
-        seal, head = await self.seal(), LogHead(self.key)
-        async with aclosing(self.bodies()) as bodies:
+        seal, head = await self.seal(), self._known(after) or LogHead(self.key)
+        async with aclosing(self.bodies(after=head.sequence)) as bodies:
             async for stored in bodies:
                 head, commit = seal.read(head, stored.sequence, stored.body)
                 if isinstance(commit, Commit):
                     for event in events_of(commit, stored.time):
-                        if event.sequence <= upto:
+                        if after < event.sequence <= upto:
                             yield event
                 if head.number >= upto:
                     return

@@ -61,6 +61,8 @@ class Notary:
         self._installation = installation
         self._interval = interval
         self._max_messages = max_messages
+        self._read: dict[Stream, int] = {}
+        """The sequence up to which each stream was read: it may end with events of the other."""
 
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
@@ -95,12 +97,13 @@ class Notary:
         page = await self._checkpoints.newest(stream)
         signed = page.checkpoints[-1].content().last if page.checkpoints else 0
         end = (await self._stored.extent(stream)).last
+        after = max(signed, self._read.get(stream, 0))
         if end < signed:
             raise SignedLogCutOff(
                 f"stream {stream} ends at sequence {end}, but {signed} was signed: run `tocsin audit --public-key`"
             )
         messages, pending = 0, RangeDigest()
-        async for portion in self._stored.messages(stream, after=signed, upto=end):
+        async for portion in self._stored.messages(stream, after=after, upto=end):
             for message in portion:
                 pending.take(message)
                 if pending.messages >= self._max_messages:
@@ -108,6 +111,7 @@ class Notary:
                     messages, pending = messages + pending.messages, RangeDigest()
         if pending.messages:
             await self._sign(stream, page, pending, now)
+        self._read[stream] = end
         return messages + pending.messages
 
     async def _sign(self, stream: Stream, page: Page, pending: RangeDigest, now: datetime) -> Page:
