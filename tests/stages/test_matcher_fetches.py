@@ -573,7 +573,7 @@ async def test_task_without_a_stored_timer_stays_open(desk: Desk, monkeypatch: p
     async def refuse(*_: object, **__: object) -> None:
         raise LogUnavailable("no answer")
 
-    monkeypatch.setattr(desk.hall.world.log, "delay", refuse)
+    monkeypatch.setattr(desk.hall.world.inputs, "delay", refuse)
     fetching = desk.fetching()
     await settle()
     with pytest.raises(LogUnavailable):
@@ -588,7 +588,7 @@ async def test_task_that_moved_on_meanwhile_is_not_claimed(desk: Desk, monkeypat
     matcher = await desk.hall.matcher()
     await desk.hall.trigger()
     other = await desk.hall.matcher()
-    log, delay = desk.hall.world.log, desk.hall.world.log.delay
+    log, delay = desk.hall.world.inputs, desk.hall.world.inputs.delay
 
     async def overtaken(timer: Timer, *, until: datetime) -> None:
         monkeypatch.setattr(log, "delay", delay)

@@ -312,17 +312,6 @@ async def test_claim_after_another_matcher_binds_is_released(hall: Hall) -> None
     assert await violations(hall) == []
 
 
-async def test_foreign_message_does_not_free_a_shard(hall: Hall) -> None:
-    await fan_out(hall, ids=["s1"])
-    hall.world.log.receive("ownership.shard-s1.assigned", b"{}")
-    await hall.matcher()
-    await hall.trigger()
-    other = await hall.agent(TWO, "b")
-    assert other.got == []
-    owner = await hall.agent(ONE, "a", shards=["s1"])
-    assert (len(owner.got), other.got) == (1, [])
-
-
 async def test_claim_names_the_owner(hall: Hall) -> None:
     await fan_out(hall, ids=["s1"])
     await hall.matcher()
