@@ -1,13 +1,11 @@
 """Jobs enqueued once, on their way through the planner, the DAG advancer and the lease keeper."""
 
-from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from tests.domain.given import KEY, proven
-from tests.stages.test_races import Lagging
 from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import ids
@@ -17,19 +15,15 @@ from tocsin.domain.events import (
     Completed,
     Dispatched,
     Enqueued,
-    ExpiryTimer,
     Failed,
     Failure,
     LeaseTimer,
-    Message,
-    Recorded,
     Released,
     Report,
     RetryScheduled,
     Started,
     validated,
 )
-from tocsin.ports import Loaded, StaleRead
 
 JOB, ID = "ojs.mail", "0193a5b0-0000-7000-8000-00000000000a"
 OTHER = "0193a5b0-0000-7000-8000-00000000000b"
@@ -146,54 +140,9 @@ async def test_claimed_task_does_not_expire(world: World) -> None:
     await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=10))
     await claimed(world, lease=30)
     await passes(world, 11)
-    assert await world.stored(ExpiryTimer) != []
     assert await world.stored(Failed) == []
     await answered(world, "completed")
     assert len(await world.stored(Completed)) == 1
-
-
-async def test_lease_of_an_answered_task_ends_without_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await enqueued(world)
-    await claimed(world, lease=30)
-    await answered(world, "completed")
-    reads = noted_reads(world, monkeypatch)
-    await passes(world, 31)
-    assert [timer.execution_id for timer in await world.stored(LeaseTimer)] == [ID]
-    assert reads == []
-
-
-async def test_unknown_leases_are_read_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await enqueued(world)
-    await claimed(world, lease=30)
-    await answered(world, "completed")
-    reads = noted_reads(world, monkeypatch)
-    world.clock.advance(31)
-    world.store.clear()
-    await world.run(world.lease_keeper)
-    assert reads == [(subjects.execution(JOB, ID),)]
-    assert await world.stored(Released) == []
-
-
-def noted_reads(world: World, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    reads: list[tuple[str, ...]] = []
-    load, load_each, tail = world.log.load, world.log.load_each, world.log.tail
-
-    async def loading(scope: str) -> list[Recorded[Message]]:
-        reads.append((scope,))
-        return await load(scope)
-
-    async def loading_each(*scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        reads.append(scopes)
-        return await load_each(*scopes, after=after)
-
-    async def asking(scope: str) -> int:
-        reads.append((scope,))
-        return await tail(scope)
-
-    monkeypatch.setattr(world.log, "load", loading)
-    monkeypatch.setattr(world.log, "load_each", loading_each)
-    monkeypatch.setattr(world.log, "tail", asking)
-    return reads
 
 
 async def test_silent_worker_loses_the_task(world: World, everything_twice: Any) -> None:  # noqa: ANN401
@@ -290,52 +239,10 @@ async def test_answer_in_time_counts_before_it_is_read(
     report = await reported(world, outcome)
     await world.log.publish(subjects.subject_of(report), report, message_id="answer")
     world.clock.advance(lease)
-    await world.run(world.lease_keeper)
     await run(world)
     assert await world.stored(Released) == []
     assert await world.stored(Report) == [report]
     assert len(await world.stored(end)) == 1
-
-
-async def test_replica_without_the_answer_releases_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await enqueued(world)
-    await claimed(world, lease=30)
-    report = await reported(world, "completed")
-    await world.log.publish(subjects.subject_of(report), report, message_id="answer")
-    world.clock.advance(30)
-    load = world.log.load
-
-    async def lagging(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        return [] if scope.startswith("report.") else await load(scope, after=after)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(world.log, "load", lagging)
-        await world.handle(world.lease_keeper.subscriptions[0])
-    assert (await world.stored(Released), world.pending) == ([], 1)
-    await passes(world, 1)
-    assert (await world.stored(Released), len(await world.stored(Completed))) == ([], 1)
-
-
-async def test_replica_without_the_newest_claim_ends_no_attempt(world: World) -> None:
-    """By the claim before it, the time of the attempt would be over."""
-    await enqueued(world)
-    await claimed(world, lease=30)
-    await passes(world, 30)
-    before = (await world.recorded(Started))[-1].sequence
-    await claimed(world, lease=30)
-    world.clock.advance(30)
-    [*_, timer] = await world.recorded(LeaseTimer)
-    replica = Lagging(world, upto=1_000)
-
-    async def load_each(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
-        loaded = await Lagging.load_each(replica, *scopes, **options)
-        replica.upto = before  # the next read is answered by another replica
-        return loaded
-
-    replica.load_each = load_each  # type: ignore[method-assign]
-    with pytest.raises(StaleRead):
-        await world.deliver(world.lease_keeper.subscriptions[0], timer, store=world.copy(replica))
-    assert await world.stored(Report) == []
 
 
 async def test_step_fails_after_three_leases(world: World, everything_twice: Any) -> None:  # noqa: ANN401

@@ -23,7 +23,7 @@ class Kind(IntEnum):
     """The classes; the first goes first if two have their turn."""
 
     REPORTS = 0
-    """Reports, and events of other processes."""
+    """Reports, events of other processes, and ends of leases, which come after the reports before them."""
     TIMES = 1
     """Instants and other deadlines."""
     OPERATORS = 2
@@ -42,7 +42,7 @@ _DEFINITION: Final = "define."
 
 def kind_of(source: str, subject: str) -> Kind:
     """Return the class of a message of a source."""
-    if source in {EVENTS, Stream.REPORTS.value}:
+    if source in {EVENTS, Stream.REPORTS.value, Stream.TIMERS.value}:
         return Kind.REPORTS
     first = subjects.request_subject(subject).partition(".")[0]
     return Kind.RUNS if first in _RUNS else Kind.OPERATORS
