@@ -33,7 +33,6 @@ async def running_matcher(
             matcher.follow(),
             matcher.follow_completions(),
             matcher.follow_decisions(),
-            matcher.follow_reports(),
             matcher.run(),
             matcher.tick(),
         ):

@@ -161,25 +161,14 @@ def test_task_of_an_ended_execution_stays_removed() -> None:
 # --- claims ----------------------------------------------------------------------------------------------------------
 
 
-def test_claim_uses_a_slot_until_its_report() -> None:
+def test_claim_uses_a_slot_until_its_end() -> None:
     board = TaskBoard()
     board.dispatch(task(1))
     claim = claimed(board)
     assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 2, claim=claim.sequence)
-    board.answer(claim.task.scope, "main", 1, claim=claim.sequence + 1)
-    assert board.used_slots("a") == 1
-    board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
-    board.answer(claim.task.scope, "main", 1, claim=claim.sequence)
-    assert (board.used_slots("a"), board.agents, board.oldest()) == (0, (), (0, [], None))
-
-
-def test_success_of_any_claim_ends_a_claim() -> None:
-    board = TaskBoard()
-    board.dispatch(task(1))
-    claim = claimed(board)
-    board.answer(claim.task.scope, "main", 1, claim=None)
-    assert board.agents == ()
+    for _ in range(2):
+        board.end_step(claim.task.scope, "main", sequence=claim.sequence + 1)
+        assert (board.used_slots("a"), board.agents, board.oldest()) == (0, (), (0, [], None))
 
 
 @pytest.mark.parametrize(
@@ -193,17 +182,6 @@ def test_sole_step_that_completed_needs_no_notice(steps: int, *, is_completed: b
         started(board, each, "a", each.sequence + 10)
     board.end_execution(tasks[0].scope, is_completed=is_completed)
     assert (len(board.take_ended()), board.agents) == (noticed, ())
-
-
-@pytest.mark.parametrize(("claim", "is_over"), [(2, True), (None, True), (1, False)])
-def test_report_may_be_known_before_its_claim(claim: int | None, *, is_over: bool) -> None:
-    board = TaskBoard()
-    of = task(1)
-    board.dispatch(of)
-    board.answer(of.scope, "main", 1, claim=claim)
-    assert len(board) == 1  # a subject proves nothing about a task without a claim
-    started(board, of, "a", 2)
-    assert (board.agents == ()) is is_over
 
 
 def test_own_claim_may_be_followed_before_its_answer() -> None:
@@ -226,13 +204,13 @@ def test_claim_of_another_matcher_takes_the_task_away() -> None:
     assert [claim.agent for claim in board.claims_of("b")] == ["b"]
 
 
-def test_claim_without_an_agent_lasts_until_its_report() -> None:
+def test_claim_without_an_agent_lasts_until_its_end() -> None:
     board = TaskBoard()
     of = task(1)
     board.dispatch(of)
     started(board, of, None, 2)
     assert (len(board), board.agents, board.oldest()) == (0, (), (0, [of.scope], None))
-    board.answer(of.scope, of.step, 1, claim=None)
+    board.end_step(of.scope, of.step, sequence=3)
     assert (board.oldest(), board.claims_of(NO_AGENT)) == ((0, [], None), ())
 
 
@@ -293,8 +271,7 @@ class Moves:
             case "released":
                 self.board.release(of.scope, of.step, 1, delivery=1, sequence=self._sequence)
             case "answered":
-                claim = self.board.claim_of(of.scope, of.step)
-                self.board.answer(of.scope, of.step, 1, claim=None if claim is None else claim.sequence)
+                self.board.end_step(of.scope, of.step, sequence=self._sequence)
             case "over":
                 self.board.end_execution(of.scope)
             case "assigned":

@@ -159,7 +159,7 @@ class Hall:
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
         await own.enter_async_context(self.fetches.requests(matcher.receive_fetch))
         self._follow(matcher, own)
-        for loop in (matcher.follow_completions(), matcher.follow_decisions(), matcher.follow_reports()):
+        for loop in (matcher.follow_completions(), matcher.follow_decisions()):
             own.callback(asyncio.create_task(loop).cancel)
         self._matchers[matcher] = own
         await settle()

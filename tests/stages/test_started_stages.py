@@ -62,7 +62,7 @@ class Process:
         assert isinstance(matcher, Matcher)
         await matcher._leadership.run_once()
         await self._stack.enter_async_context(self.agents.hold_lists(matcher.receive))
-        self._run(matcher.follow(), matcher.follow_completions(), matcher.follow_decisions(), matcher.follow_reports())
+        self._run(matcher.follow(), matcher.follow_completions(), matcher.follow_decisions())
         await settle()
         return matcher
 
@@ -188,6 +188,7 @@ async def test_proven_report_frees_its_slot(
     )
     report = proven(report, key=b"guessed" if is_forged else KEY)
     await process.world.log.publish(subjects.subject_of(report), report, message_id="report")
+    await process.world.run(process.world.dag_advancer, process.world.retrier)
     await settle()
     await matcher.run_once()
     assert len(await process.world.stored(Started)) == 1 + frees
@@ -212,15 +213,14 @@ async def test_report_of_a_later_attempt_frees_its_slot(process: Process) -> Non
             claim=claim.sequence,
         )
         if outcome == "completed":
-            await process.trigger("narrow", 1)
+            await process.trigger("narrow", 1)  # it waits for the slot
         report = proven(report)
         await process.world.log.publish(subjects.subject_of(report), report, message_id=f"report-{attempt}")
-        await process.world.run(process.world.retrier)
+        await process.world.run(process.world.dag_advancer, process.world.retrier)
         process.world.clock.advance(120)
         await matcher._leadership.run_once()
         await process.announce("narrow")
-        if outcome == "failed":
-            await process.world.run(process.world.dag_advancer)
+        await process.world.run(process.world.dag_advancer)
         await settle()
     await matcher.run_once()
     assert [claim.attempt for claim in await process.world.stored(Started)] == [1, 2, 1]

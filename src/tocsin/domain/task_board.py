@@ -93,8 +93,6 @@ class TaskBoard:
         """Claims of agents that ended with their executions (`take_ended`)."""
         self._over: deque[tuple[AgentClaim, bool]] = deque(maxlen=_REMEMBERED)
         """Claims that are over, and whether each was released (`take_over`)."""
-        self._answered: OrderedDict[StepKey, tuple[int, int | None]] = OrderedDict()
-        """The attempt and the claim of reports that are known before their claims."""
 
     # --- the fold ------------------------------------------------------------------------------------------------------
 
@@ -132,8 +130,7 @@ class TaskBoard:
         if known is not None and known.sequence >= sequence:
             return
         self._drop(key)
-        if self._answered.pop(key, None) not in {(attempt, None), (attempt, sequence)}:
-            self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence, epoch=epoch))
+        self._keep(AgentClaim(task, agent or NO_AGENT, delivery, sequence, epoch=epoch))
 
     def release(
         self, scope: str, step: str, attempt: int, *, delivery: int, sequence: int, was_lost: bool = False
@@ -167,20 +164,6 @@ class TaskBoard:
         """Forget an execution: its learned events are not stored after all."""
         for step in tuple(self._of_scope.get(scope, ())):
             self._drop((scope, step))
-
-    def answer(self, scope: str, step: str, attempt: int, *, claim: int | None) -> None:
-        """Note that a report on an attempt is stored, so that its claim is over.
-
-        A failure counts only for its own claim; `claim` is None for a success. A report may be known before its claim.
-        """
-        key = scope, step
-        known = self._claims.get(key)
-        if known is not None:
-            if known.task.attempt == attempt and claim in {None, known.sequence}:
-                self._drop(key)
-        elif self._open.get(key) is not None or key in self._reserved:
-            self._answered[key] = attempt, claim
-            _trim(self._answered)
 
     def see(self, scope: str, sequence: int) -> None:
         """Note the newest event of an execution, if a task of it is known."""
@@ -283,7 +266,6 @@ class TaskBoard:
             return known
         newest = self.newest(task.scope)
         self._drop(task.key)
-        self._answered.pop(task.key, None)
         claim = AgentClaim(task, agent, task.delivery, sequence, after, epoch)
         self._keep(claim)
         self.see(task.scope, newest)

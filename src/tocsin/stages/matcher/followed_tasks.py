@@ -16,7 +16,6 @@ from ...domain.open_task import LimitGroup, OpenTask, RateGroup
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
 from ...domain.token_bucket import TokenBucket
-from ...engine.report_authentication import authentic_subject
 from ...ports import Heading
 from ...subjects import DecodeError
 from .claims import STEP_ENDS, agent_of, learn_end
@@ -100,11 +99,8 @@ def read(recorded: Recorded[Message]) -> Recorded[Message]:
 class FollowedTasks:
     """Applies events to the board, and the claims of fetches to the fetches."""
 
-    def __init__(
-        self, board: TaskBoard, fetches: Fetches, workers: HttpWorkers, serves: Callable[[str], bool], key: bytes
-    ) -> None:
-        """`serves` says whether the matcher has the tasks of a queue; `key` proves reports."""
-        self._key = key
+    def __init__(self, board: TaskBoard, fetches: Fetches, workers: HttpWorkers, serves: Callable[[str], bool]) -> None:
+        """`serves` says whether the matcher has the tasks of a queue."""
         self._board = board
         self._fetches = fetches
         self._workers = workers
@@ -150,14 +146,6 @@ class FollowedTasks:
                 learn_end(self._board, scope, kind, rest, recorded.sequence, body)
         except (msgspec.MsgspecError, ValidationError, IndexError, ValueError) as error:
             raise DecodeError(f"{recorded.subject}: {error}") from error
-
-    def note_report(self, subject: str) -> None:
-        """Note a stored report, if its worker has the claim that it names."""
-        reported = authentic_subject(subject, self._key)
-        if reported is None:
-            return
-        claim = None if reported.outcome == "completed" else reported.claim
-        self._board.answer(reported.scope, reported.step, reported.attempt, claim=claim)
 
     def _claim(self, scope: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
         step, attempt, delivery = rest

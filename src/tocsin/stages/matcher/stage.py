@@ -11,7 +11,6 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from contextlib import aclosing, suppress
-from datetime import datetime
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
@@ -94,7 +93,7 @@ class Matcher:
     ) -> None:
         """Assign the tasks of the queues that it `serves`; `queues` are always shown.
 
-        `key` proves reports and heartbeats. `reserved`: the names of agents with an account of their own.
+        `key` proves heartbeats. `reserved`: the names of agents with an account of their own.
         """
         self._log = log
         self._channel = channel = channels.agents
@@ -129,7 +128,7 @@ class Matcher:
         self._fetch_server = FetchServer(
             log, fetch_channel, self._fetches, workers, self.board, self._claims, self._releases, clock
         )
-        self._followed = FollowedTasks(self.board, self._fetches, workers, serves, key)
+        self._followed = FollowedTasks(self.board, self._fetches, workers, serves)
         self._upto = 0
         self._is_complete = False
         self._knows_completions = False
@@ -190,21 +189,6 @@ class Matcher:
                 self._decisions.learn(recorded)
             self._decisions.is_complete = self._decisions.is_complete or batch.caught_up
             self._changed.set()
-
-    async def follow_reports(self) -> None:
-        """Follow reports, which free the slots of agents."""
-        async for batch in self._log.watch(Stream.REPORTS, "report.>", after=await self._log_time()):
-            for heading in batch.headings:
-                self._followed.note_report(heading.subject)
-            self._changed.set()
-
-    async def _log_time(self) -> datetime:
-        """Return the log's time, since reports are stored by that clock."""
-        while True:
-            try:
-                return await self._log.now()
-            except LogUnavailable:
-                await self._clock.sleep(INTERVAL_S)
 
     async def run(self) -> None:
         """Hear agents, and assign tasks as long as this matcher leads."""
@@ -396,14 +380,14 @@ def _start(context: StageContext) -> Matcher | None:
 MATCHER_STAGE: Final = Stage(
     name="matcher",
     purpose="assigns tasks to agents and to workers over HTTP",
-    consumes="`dispatched`, claims, ends, reports; what operators decided about queues and agents, the namespaces and the policy; hold lists of workers and "
+    consumes="`dispatched`, claims, ends; what operators decided about queues and agents, the namespaces and the policy; hold lists of workers and "
     "fetches, which no stream stores",
     decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
     "after a purge",
     access=Access(
         appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled),
         reads=(Stream.LOG, Stream.PROGRESS),
-        follows=(Stream.LOG, Stream.REPORTS, Stream.LEDGER),
+        follows=(Stream.LOG, Stream.LEDGER),
         writes=(
             *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
             (Bucket.CURSORS, subjects.cursor(Stream.LOG, "matcher")),  # of a version without scopes, during an update
@@ -414,6 +398,6 @@ MATCHER_STAGE: Final = Stage(
     start=_start,
     loops=(
         *(Matcher.lead, Matcher.follow, Matcher.follow_completions, Matcher.follow_decisions),
-        *(Matcher.follow_reports, Matcher.run, Matcher.tick),
+        *(Matcher.run, Matcher.tick),
     ),
 )
