@@ -13,6 +13,7 @@ from tests.commits.processes import SEAL
 from tests.commits.test_memory import Work
 from tests.commits.test_snapshots import Place
 from tocsin import subjects
+from tocsin.adapters import archived_commit_log
 from tocsin.adapters.archived_commit_log import ArchivedCommitLog
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStoredLog, InMemoryStreamPurge
@@ -27,7 +28,7 @@ from tocsin.engine.fresh_fold import load_fold
 from tocsin.engine.snapshot_rows import FoldCopy
 from tocsin.engine.snapshots import FoldPlace
 from tocsin.engine.stage import CommitStorage
-from tocsin.ports import SequenceConflict
+from tocsin.ports import LogUnavailable, SequenceConflict
 from tocsin.ports.commit_log import StoredBody
 from tocsin.services.health.checks.archive import failures, held, store
 from tocsin.services.health.findings import CheckContext
@@ -292,6 +293,22 @@ async def test_follower_reads_on_over_what_left_meanwhile(given: Archiving) -> N
         waiting = asyncio.ensure_future(anext(follower))
     waiting.cancel()
     assert found == whole
+
+
+async def test_follower_waits_for_an_archive_without_answer(given: Archiving, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = await given.everything()
+    await given.run()
+    state = given.archive.state
+    answers = iter([False, False, True])
+
+    async def late() -> Any:  # noqa: ANN401 - the state and its revision
+        if not next(answers, True):
+            raise LogUnavailable("no answer")
+        return await state()
+
+    monkeypatch.setattr(given.archive, "state", late)
+    monkeypatch.setattr(archived_commit_log, "PAUSE_S", 0.0)
+    assert await given.everything() == whole
 
 
 async def test_writer_reads_on_over_what_left_meanwhile(given: Archiving) -> None:

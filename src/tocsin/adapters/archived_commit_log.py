@@ -6,13 +6,21 @@ The archiver stores a commit in the archive before it removes the commit from th
 leaves sequences out, the archive has the missing commits.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import cast
+from typing import Final, cast
 
+from .. import telemetry
 from ..archive.log_archive import LogArchive, commits_of
+from ..ports import LogUnavailable
 from ..ports.commit_log import Bodies, CommitLog, StoredBody
+
+PAUSE_S: Final = 0.5
+"""The time after which a follower reads an archive again that did not answer."""
+
+_log = telemetry.get_logger("tocsin")
 
 
 class ArchivedCommitLog:
@@ -36,14 +44,14 @@ class ArchivedCommitLog:
 
     async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         """Yield all messages after a sequence until closed."""
-        async for batch in self._archived(partition, after=after):
+        async for batch in self._patiently(partition, after=after):
             yield batch
             after = batch.upto
         follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(partition, after=after))
         async with aclosing(follower) as batches:
             async for batch in batches:
                 if batch.bodies and batch.bodies[0].sequence > after + 1:
-                    async for missing in self._archived(partition, after=after, before=batch.bodies[0].sequence):
+                    async for missing in self._patiently(partition, after=after, before=batch.bodies[0].sequence):
                         yield missing
                 yield batch
                 after = max(after, batch.upto)
@@ -55,6 +63,19 @@ class ArchivedCommitLog:
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest."""
         await self._log.purge(partition, upto=upto)
+
+    async def _patiently(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:
+        """Yield what `_archived` yields, also if the archive does not answer for a while."""
+        while True:
+            try:
+                async for batch in self._archived(partition, after=after, before=before):
+                    yield batch
+                    after = batch.upto
+            except LogUnavailable as error:
+                _log.info("the archive is not readable yet", action="log-unavailable", error=str(error))
+                await asyncio.sleep(PAUSE_S)
+            else:
+                return
 
     async def _archived(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:
         """Yield the archived messages between two sequences.
