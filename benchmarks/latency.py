@@ -1,6 +1,6 @@
 """W3: one execution on an idle installation, from the trigger to its handler's start.
 
-Stored messages per execution: the 6 of W2. Reads per execution: one, of the job's ledger, because no other trigger shares it.
+Stored messages per execution: the trigger, the commit that dispatches and claims, the report, the commit that completes, and the public event.
 """
 
 import asyncio
@@ -10,7 +10,6 @@ from typing import Final
 from benchmarks.metrics import Metrics, percentiles
 from benchmarks.part import FUNCTION
 from benchmarks.system import System
-from benchmarks.tally import READS
 from benchmarks.throughput import trigger
 from tocsin.domain.definition import JobDefinition
 
@@ -22,18 +21,17 @@ PATIENCE: Final = 30.0
 
 
 async def latency(system: System, executions: int = EXECUTIONS, *, job: str = "latency") -> Metrics:
-    """Return percentiles in milliseconds, and the reads of an execution.
+    """Return percentiles in milliseconds.
 
     Raises:
         TimeoutError: an execution did not start.
     """
     await system.define(JobDefinition(name=job, function=FUNCTION, overlap_policy="allow"))
-    before, asked, waits = len(system.started), await system.tally(), list[float]()
+    before, waits = len(system.started), list[float]()
     for number in range(executions):
         began = time.perf_counter()
         await trigger(system, job, range(number, number + 1))
         await system.until_started(before + number + 1, within=PATIENCE)
         waits.append(system.started[-1].monotonic - began)
         await asyncio.sleep(PAUSE)
-    reads = (await system.tally() - asked)[READS] / executions
-    return {**percentiles(waits, unit="ms", scale=1000), "reads_per_execution": reads}
+    return percentiles(waits, unit="ms", scale=1000)

@@ -2,8 +2,7 @@
 
     python -m benchmarks.part NATS_URL DATA_DIR ticker,planner,worker
 
-The worker publishes on `STARTED` when each handler started, in one message for all recent starts. Every process answers on
-`TALLY` with the number of its requests to the log.
+The worker publishes on `STARTED` when each handler started, in one message for all recent starts.
 """
 
 import asyncio
@@ -16,9 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import uvloop
-from nats.aio.msg import Msg
 
-from benchmarks.tally import TalliedLog
 from tocsin import Context, Worker, bootstrap, telemetry
 from tocsin.bootstrap import Installation
 from tocsin.cli.runtime.event_loop import collect_patiently
@@ -27,7 +24,6 @@ from tocsin.settings import Settings
 FUNCTION: Final = "benchmark/no-op"
 STARTED: Final = "benchmark.started"
 READY: Final = "benchmark.ready"
-TALLY: Final = "benchmark.tally"
 WORKER: Final = "worker"
 CONCURRENCY: Final = 256
 
@@ -47,14 +43,7 @@ async def run(url: str, folder: Path, names: list[str]) -> None:
     stages = [name for name in names if name != WORKER]
     asked = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
-    async with bootstrap.connect(settings) as connected:
-        log = TalliedLog(connected.connection, connected.names, connected.marks)
-        installation = connected  # its parts share one reader, which nothing may replace
-
-        async def answer(message: Msg) -> None:
-            await message.respond(json.dumps(log.tally).encode())
-
-        await installation.connection.client.subscribe(TALLY, cb=answer)
+    async with bootstrap.connect(settings) as installation:
         ready = asyncio.Event()
         tasks: list[asyncio.Task[object]] = [asyncio.create_task(asked.wait())]
         if stages:

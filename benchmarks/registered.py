@@ -1,18 +1,14 @@
 """W6: the cost of many registered jobs of which few are due.
 
 `--jobs` sets their number. The workload measures the first start, memory and its peak, idle CPU, and the time from a restart to the first tick,
-without and then with a snapshot of the ledgers (only from `Policy.min_jobs` jobs on). All stages run in one process, beside a worker in
+without and then with a snapshot of the log. All stages run in one process, beside a worker in
 another. One job is due every second, so that the log shows when the restarted stages have ticked.
-
-Stored messages per execution of that job: 9, as in W1. Reads: those of W1; a restart without a snapshot reads every definition once.
 """
 
 import asyncio
 import time
 from collections.abc import Mapping
 from typing import Final
-
-from tocsin.engine.ledger_snapshot import DEFAULT_POLICY, HEAD
 
 from benchmarks.bare import bare_rate
 from benchmarks.conditions import Conditions
@@ -23,6 +19,7 @@ from benchmarks.system import RECORDER, STAGES, System, running
 from tocsin import subjects
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
+from tocsin.engine.snapshots import Snapshots
 from tocsin.subjects import Bucket
 
 IDLE: Final = 20.0
@@ -67,13 +64,14 @@ async def registered(conditions: Conditions, *, jobs: int | None = None, idle: f
             first_tick = time.perf_counter() - began
             await _settled(system)  # a first start projects every definition, and a restart does not
             first_settled = time.perf_counter() - began
-        await installation.projections.remove(Bucket.SNAPSHOTS, HEAD)
+        for key in await installation.projections.entries(Bucket.SNAPSHOTS):
+            await installation.projections.remove(Bucket.SNAPSHOTS, key)
         last = await _last_beat(installation)
         began = time.perf_counter()
         async with running(installation, PARTS, nats=nats.pids) as system:
             await _beaten(system, after=last)
             folded, folded_cpu = time.perf_counter() - began, _stages(system.cpu())
-            await _snapshot(installation, jobs)
+            await _snapshot(installation)
         last = await _last_beat(installation)
         began = time.perf_counter()
         async with running(installation, PARTS, nats=nats.pids) as system:
@@ -122,11 +120,10 @@ async def _last_beat(installation: Installation) -> int:
     return last.sequence if last else 0
 
 
-async def _snapshot(installation: Installation, jobs: int) -> None:
-    """Wait for a snapshot of the ledgers, if there are enough jobs."""
-    while jobs >= DEFAULT_POLICY.min_jobs:
-        if await installation.projections.get(Bucket.SNAPSHOTS, HEAD) is not None:
-            return
+async def _snapshot(installation: Installation) -> None:
+    """Wait for a snapshot of the log."""
+    snapshots = Snapshots(installation.projections, await installation.report_key())
+    while not await snapshots.newest():  # noqa: ASYNC110 - a snapshot does not signal
         await asyncio.sleep(0.1)
 
 

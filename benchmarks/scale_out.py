@@ -1,14 +1,7 @@
 """W4: W2 with one, two and four processes of stages; W4-R3: on three nodes.
 
-Every process runs all deciding stages; the history and one worker have processes of their own. More copies share the work and add
-none. A machine without more cores cannot show that as a higher rate (`cores_busy` shows how many were in use). The workload
-therefore compares the work itself: the CPU time of all stages together per execution, their requests to the log, appends refused
-by a guard, and repeated deliveries.
-
-Stored messages per execution: the 6 of W2, for any number of copies. Reads: a copy that receives the report of an execution which
-another copy started folds that execution again; one request reads everything that a batch of reports lacks. On two cores, counted
-by `perf stat` in the stages: 2.2 million instructions for an execution with one copy, 2.7 with two, 3.1 with four; and 2.5
-instructions a cycle, 2.0, 2.1, because the copies compete for the caches.
+Every process runs all deciding stages; the history and one worker have processes of their own. One copy leads, and the others stand by: they
+decode and fold what it decides. The workload compares the rate, and the CPU time of all stages together per execution.
 
 Of the matcher one copy works. So it is then measured in two processes of its own: the CPU time of the copy that leads, the tasks per
 second that a core could assign so, and the seconds from kill -9 of that copy to the next start of a handler.

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from benchmarks.deliveries import waiting
 from benchmarks.part import FUNCTION, WORKER
 from benchmarks.progress import Progress
 from benchmarks.system import RECORDER, WHAT, WHEN, System, running
@@ -65,7 +64,7 @@ async def fill(installation: Installation, executions: int, *, nats: Mapping[str
 
 
 async def _execute(system: System, executions: int) -> None:
-    """Run all executions, and wait until every durable is idle."""
+    """Run all executions, and wait until nothing is stored any more."""
     progress = Progress("executions before, run", executions)
     jobs = [JobDefinition(name=f"before-{i}", function=FUNCTION, overlap_policy="allow") for i in range(JOBS)]
     await system.define(*jobs)
@@ -75,11 +74,7 @@ async def _execute(system: System, executions: int) -> None:
         await system.until_started(end - AHEAD, within=GRACE)
         progress.at(max(0, end - AHEAD))
     await system.until_started(executions, within=GRACE)
-    # A worker acknowledges a task after its report is stored, so nothing waits only after the last report was processed.
-    # Twice, because a report can be stored between the reading of its durable and that of the tasks.
-    for _ in range(2):
-        while await waiting(system.installation):  # noqa: ASYNC110 - a durable does not signal
-            await asyncio.sleep(0.2)
+    await system.until_quiet()
     progress.at(executions)
 
 

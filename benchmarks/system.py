@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -13,8 +12,7 @@ from typing import Final
 
 from nats.aio.msg import Msg
 
-from benchmarks.deliveries import last_sequences
-from benchmarks.part import READY, STARTED, TALLY, WORKER
+from benchmarks.part import READY, STARTED, WORKER
 from benchmarks.processes import cpu_of, memory_of, peak_memory_of
 from benchmarks.servers import initialized, servers
 from tocsin import bootstrap
@@ -33,7 +31,7 @@ NOT_URGENT: Final = ("nice", "-n", "10")
 ONE_PROCESS: Final = (f"{STAGES},{RECORDER},{WORKER}",)
 
 READY_WITHIN: Final = 120.0
-ANSWERS_WITHIN: Final = 30.0
+QUIET_S: Final = 1.0
 _AT_ONCE: Final = 256
 
 
@@ -86,8 +84,11 @@ class System:
             raise TimeoutError(msg) from None
 
     async def messages(self) -> int:
-        """Return the number of messages that all streams have ever stored."""
-        return sum((await last_sequences(self.installation)).values())
+        """Return the number of messages that all streams have ever stored: inputs, commits, and events for others."""
+        manage = self.installation.connection.manage
+        there_are = (await manage("STREAM.NAMES"))["streams"]
+        infos = [await manage(f"STREAM.INFO.{name}") for name in self.installation.names.own_streams() & {*there_are}]
+        return sum(info["state"]["last_seq"] for info in infos)
 
     def cpu(self) -> dict[str, float]:
         """Return the seconds of CPU that each process has used."""
@@ -101,20 +102,11 @@ class System:
         """Return the megabytes that each process held at most."""
         return {name: peak_memory_of(pid) for name, pid in self.processes.items()}
 
-    async def tally(self) -> Counter[str]:
-        """Return the number of requests of stages and workers to the log (`benchmarks.tally`).
-
-        Raises:
-            nats.errors.TimeoutError: a process does not answer.
-        """
-        client, total = self.installation.connection.client, Counter[str]()
-        inbox = client.new_inbox()
-        answers = await client.subscribe(inbox)
-        await client.publish(TALLY, reply=inbox)
-        for _ in range(self.parts):
-            total.update(json.loads((await answers.next_msg(ANSWERS_WITHIN)).data))
-        await answers.unsubscribe()
-        return total
+    async def until_quiet(self) -> None:
+        """Wait until nothing is stored for some time."""
+        stored = -1
+        while stored != (stored := await self.messages()):  # noqa: ASYNC110 - a server does not signal
+            await asyncio.sleep(QUIET_S)
 
     async def _hear(self, message: Msg) -> None:
         self.started += [Start(*one) for one in json.loads(message.data)]

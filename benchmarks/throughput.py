@@ -1,11 +1,6 @@
 """W2 and W2d: executions and steps a second, from trigger to `completed` in the history.
 
-Stored messages per execution of one step: trigger, admitted, dispatched, started, report, completed = 6. Reads per execution:
-none on the usual path (the planner reads a job's ledger once for all triggers of a batch). A step of a graph costs 4 (dispatched,
-started, report, advanced), and its execution 2 more at its start. Steps that run in parallel move the guard of the others, so an
-execution of six steps has about 4 refused appends (3 claims, and the event after a report) and 5 reads of events stored after a
-task or a cached state. All of that is counted as requests of stages and workers to the log, and printed with the repeated
-deliveries.
+Many decisions share a commit: an execution stores its trigger, its public event, and parts of commits and of lists of reports.
 """
 
 import asyncio
@@ -13,11 +8,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from benchmarks.deliveries import redelivered, standing
 from benchmarks.metrics import Metrics
 from benchmarks.part import FUNCTION, functions
 from benchmarks.system import System
-from benchmarks.tally import READS, REFUSED
 from tocsin import subjects
 from tocsin.domain.definition import JobDefinition, Step
 from tocsin.domain.events import Trigger
@@ -66,7 +59,7 @@ async def drive(system: System, job: str | tuple[str, ...], executions: int) -> 
         TimeoutError: some did not complete; the message has the number.
     """
     jobs = (job,) if isinstance(job, str) else job
-    asked, before, stored = await system.tally(), await standing(system.installation), await system.messages()
+    stored = await system.messages()
     async with system.installation.history() as history:
         cpu, began = system.cpu(), time.perf_counter()
         # Without `since` it would be counted among all executions that ever completed.
@@ -82,15 +75,10 @@ async def drive(system: System, job: str | tuple[str, ...], executions: int) -> 
             await asyncio.sleep(0.1)
         elapsed = time.perf_counter() - began
         used = {name: now - cpu[name] for name, now in system.cpu().items()}
-    asked = await system.tally() - asked
-    again = await redelivered(system.installation, before)
     each = {name: seconds / executions * 1000 for name, seconds in used.items()}
     return {
         "executions_per_second": executions / elapsed,
         "messages_per_execution": (await system.messages() - stored) / executions,
-        "reads_per_execution": asked[READS] / executions,
-        "refused_appends_per_execution": asked[REFUSED] / executions,
-        "redelivered_per_execution": again / executions,
         "cores_busy": sum(used.values()) / elapsed,
         "cpu_ms_per_execution": sum(each.values()),
         **{f"cpu_ms_per_execution ({name})": milliseconds for name, milliseconds in each.items()},

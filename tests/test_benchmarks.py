@@ -18,7 +18,6 @@ from benchmarks.__main__ import arguments, main
 from benchmarks.client_cost import client_cost
 from benchmarks.comparison import HEADLINES, Row
 from benchmarks.conditions import Conditions
-from benchmarks.deliveries import redelivered, standing, waiting
 from benchmarks.fan_out import fan_out
 from benchmarks.fire_lag import fire_lag
 from benchmarks.growth import growth
@@ -37,18 +36,13 @@ from benchmarks.scale_out import matcher, scale_out
 from benchmarks.seed import fill
 from benchmarks.servers import initialized, servers
 from benchmarks.system import system
-from benchmarks.tally import READS, REFUSED, TalliedLog
 from benchmarks.throughput import graphs, throughput
 from benchmarks.unserved import restart, unserved
 from benchmarks.wide_graph import wide_graph
 from benchmarks.workloads import WORKLOADS
 
 from tests.stored_events import StoredEvents
-from tocsin import subjects
-from tocsin.domain import ledger
-from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Dispatched, Queued, Trigger
-from tocsin.ports import Append, SequenceConflict
+from tocsin.domain.events import Dispatched, Queued
 from tocsin.services.agents import AgentRegistry
 from tocsin.subjects import Stream
 
@@ -215,45 +209,6 @@ def test_percentiles_of_nothing_are_an_error() -> None:
         percentiles([], unit="ms")
 
 
-async def test_reads_and_refused_appends_are_counted() -> None:
-    async with servers() as nats, initialized(nats.settings) as installation:
-        log = TalliedLog(installation.connection, installation.names)
-        [defined] = ledger.define(ledger.initial, JobDefinition(name="twice", function="f"))
-        await log.append(defined, expect=0)
-        with pytest.raises(SequenceConflict):
-            await log.append(defined, expect=0)
-        [written] = await log.write([Append((defined,), expect=0)])
-        assert isinstance(written.error, SequenceConflict)
-        assert len(await log.load(subjects.ledger("twice"))) == 1
-        assert log.tally == {READS: 1, REFUSED: 2}
-
-
-async def test_repeated_and_pending_deliveries_are_counted() -> None:
-    async with servers() as nats, initialized(nats.settings) as installation:
-        stream = installation.names.stream(Stream.REQUESTS)
-        durable = await installation.connection.client.jetstream().pull_subscribe_bind("planner-triggers", stream)
-
-        async def publish(name: str) -> None:
-            await installation.log.publish(subjects.trigger("job"), Trigger(), message_id=name)
-
-        await publish("given before it is counted")
-        [message] = await durable.fetch(1)
-        await message.nak()
-        [message] = await durable.fetch(1)
-        await message.ack_sync()
-        await publish("waits when the counting begins")
-        begun = await standing(installation)
-        await publish("comes afterwards")
-        [first] = await durable.fetch(1)
-        await first.ack_sync()
-        assert (await redelivered(installation, begun), await waiting(installation)) == (0, 1)
-        [second] = await durable.fetch(1)
-        await second.nak()
-        [again] = await durable.fetch(1)
-        await again.ack_sync()
-        assert (await redelivered(installation, begun), await waiting(installation)) == (1, 0)
-
-
 # --- what is measured ------------------------------------------------------------------------------------------------
 
 
@@ -273,10 +228,10 @@ async def test_system_does_everything_that_workloads_measure(monkeypatch: pytest
         graph = await graphs(it, 3)
         alone, together = await latency(it, 3), await fire_lag(it, (4,))
         agents = await AgentRegistry(it.installation.log, it.installation.projections).agents()
-    assert plain["messages_per_execution"] == pytest.approx(6, abs=0.5)  # the ledger also holds leadership events
-    assert graph["messages_per_execution"] == pytest.approx(6 * 4 + 3, abs=2)
-    assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)", "reads_per_execution"} <= plain.keys()
-    assert {"p50_ms", "p99_ms", "max_ms", "reads_per_execution"} <= alone.keys()
+    assert 2 < plain["messages_per_execution"] < 6  # its trigger, its public event, and parts of commits and reports
+    assert 2 < graph["messages_per_execution"] < 6 * 4
+    assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)"} <= plain.keys()
+    assert {"p50_ms", "p99_ms", "max_ms"} <= alone.keys()
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
     assert {len(agent.functions) for agent in agents} == {3}
     tasks = Counter(task.message.function for task in events.facts(Dispatched))
@@ -289,7 +244,7 @@ async def test_executions_are_held_and_let_go() -> None:
     async with system() as it:
         measured = await held(it, 30)
         assert len(it.started) == 30
-    assert measured["messages_per_execution"] == pytest.approx(8, abs=2)
+    assert 2 < measured["messages_per_execution"] < 8
 
 
 @pytest.mark.full
@@ -375,12 +330,8 @@ async def test_copies_on_a_cluster_are_compared_with_one() -> None:
     assert {f"cpu_ms_per_execution (1 copy, nats node-{n})" for n in (1, 2, 3)} <= figures.keys()
     both = figures["cpu_ms_per_execution (2 copies, 1: stages)"] + figures["cpu_ms_per_execution (2 copies, 2: stages)"]
     assert figures["stages_cpu_ms_per_execution (2 copies)"] == pytest.approx(both)
-    assert figures["messages_per_execution (2 copies)"] == pytest.approx(5, abs=1)
-    assert {
-        "ratio (stages_cpu_ms_per_execution, 2 copies)",
-        "refused_appends_per_execution (2 copies)",
-    } <= figures.keys()
-    assert {"bare_rate", "bare_rate (2 copies)", "redelivered_per_execution (2 copies)"} <= figures.keys()
+    assert 2 < figures["messages_per_execution (2 copies)"] < 6
+    assert {"ratio (stages_cpu_ms_per_execution, 2 copies)", "bare_rate", "bare_rate (2 copies)"} <= figures.keys()
 
 
 @pytest.mark.full
@@ -394,7 +345,7 @@ async def test_matcher_is_measured_and_replaced() -> None:
 @pytest.mark.slow
 async def test_cluster_streams_have_a_replica_on_each_node() -> None:
     async with servers(nodes=3) as nats, initialized(nats.settings) as installation:
-        names = [installation.names.stream(stream) for stream in (Stream.LEDGER, Stream.LOG)]
+        names = [installation.names.stream(stream) for stream in (Stream.REQUESTS, Stream.REPORTS)]
         states = [await installation.connection.manage(f"STREAM.INFO.{name}") for name in names]
         assert [one["config"]["num_replicas"] for one in states] == [3, 3]
 
@@ -404,11 +355,8 @@ async def test_cluster_streams_have_a_replica_on_each_node() -> None:
 async def test_fill_ends_idle_with_a_complete_history() -> None:
     async with servers() as nats, initialized(nats.settings) as installation:
         filled = await fill(installation, 300, nats=nats.pids)
-        assert await waiting(installation) == 0
         async with installation.history() as history:
             assert await history.count() == 300
-        stored = await installation.connection.manage(f"STREAM.INFO.{installation.names.stream(Stream.LOG)}")
-        assert stored["state"]["messages"] == 4 * 300  # task, claim, end and public event; its report is elsewhere
         assert min(filled.executed, filled.recorded) > 0
 
 
