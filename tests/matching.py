@@ -31,7 +31,6 @@ async def running_matcher(
     async with AsyncExitStack() as stack:
         for loop in (
             matcher.follow(),
-            matcher.follow_completions(),
             matcher.follow_decisions(),
             matcher.run(),
             matcher.tick(),

@@ -159,8 +159,7 @@ class Hall:
         await own.enter_async_context(self.channel.absences(matcher.receive_absence))
         await own.enter_async_context(self.fetches.requests(matcher.receive_fetch))
         self._follow(matcher, own)
-        for loop in (matcher.follow_completions(), matcher.follow_decisions()):
-            own.callback(asyncio.create_task(loop).cancel)
+        own.callback(asyncio.create_task(matcher.follow_decisions()).cancel)
         self._matchers[matcher] = own
         await settle()
         return matcher
@@ -1023,22 +1022,6 @@ async def test_completion_is_known_before_its_task(hall: Hall) -> None:
     assert len(agent.got) == 2
 
 
-async def test_leader_assigns_nothing_before_it_knows_the_completions(hall: Hall) -> None:
-    await hall.job()
-    matcher = await hall.matcher()
-    await hall.stop(matcher)
-    watch = hall.world.log.watch
-
-    def without_completions(stream: Stream, *filters: str, after: Any) -> Any:  # noqa: ANN401 - as the port
-        return _never() if stream is Stream.LOG else watch(stream, *filters, after=after)
-
-    hall.world.log.watch = without_completions  # type: ignore[method-assign]
-    matcher = await hall.matcher()
-    agent = await hall.agent()
-    await hall.trigger()
-    assert agent.got == []
-
-
 async def _never() -> AsyncIterator[Any]:
     await asyncio.Event().wait()
     yield
@@ -1071,9 +1054,10 @@ async def test_restart_reads_open_tasks_and_newer_events(
     await hall.passes(SAVE_INTERVAL_S - 1)  # the agent is not lost
     await agent.announce()
     await hall.passes(1)
+    newest = (await hall.world.recorded(Completed))[-1].sequence
     if kind == "ended":
         await agent.reports(0)
-    board, newest = matcher.board, (await hall.world.recorded(Started))[-1].sequence
+    board = matcher.board
     known = {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board}
     claims_before = [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))]
     await hall.stop(matcher)

@@ -62,7 +62,7 @@ class Process:
         assert isinstance(matcher, Matcher)
         await matcher._leadership.run_once()
         await self._stack.enter_async_context(self.agents.hold_lists(matcher.receive))
-        self._run(matcher.follow(), matcher.follow_completions(), matcher.follow_decisions())
+        self._run(matcher.follow(), matcher.follow_decisions())
         await settle()
         return matcher
 

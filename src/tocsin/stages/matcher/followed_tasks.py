@@ -4,7 +4,6 @@ Of most events the subject says enough, so that only tasks and claims are decode
 """
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from typing import Annotated, Final
 
 import msgspec
@@ -16,18 +15,12 @@ from ...domain.open_task import LimitGroup, OpenTask, RateGroup
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
 from ...domain.token_bucket import TokenBucket
-from ...ports import Heading
 from ...subjects import DecodeError
 from .claims import STEP_ENDS, agent_of, learn_end
 from .fetches import Fetches
 from .http_workers import HttpWorkers
 
 TASK_KINDS: Final = frozenset({"dispatched", "admitted"})
-ENDINGS: Final = ("failed", "cancelled")
-"""Ends with their bodies. Completions hold results of any size, so only their headings are followed (`FollowedTasks.complete`)."""
-MAX_AHEAD: Final = 50_000
-"""Completions whose tasks are not followed yet, before a matcher that starts reads no more of them."""
-
 FETCH_FILTERS: Final = (
     *subjects.ALL_TASKS,
     subjects.filter_for("execution.started"),
@@ -35,7 +28,8 @@ FETCH_FILTERS: Final = (
 """Filters over tasks and claims, which decide what a fetch receives."""
 FILTERS: Final = (
     *FETCH_FILTERS,
-    *(subjects.filter_for(f"execution.{event}") for event in ("recovered", *STEP_ENDS, *ENDINGS)),
+    *subjects.COMPLETIONS,
+    *(subjects.filter_for(f"execution.{event}") for event in ("recovered", *STEP_ENDS, "failed", "cancelled")),
 )
 """Filters over everything that the matcher follows in the log."""
 
@@ -105,24 +99,6 @@ class FollowedTasks:
         self._fetches = fetches
         self._workers = workers
         self._serves = serves
-        self._completed: dict[str, int] = {}
-        """The sequences of the completions that the follower of tasks has not reached, by scope, oldest first."""
-
-    @property
-    def is_ahead(self) -> bool:
-        """Whether many completions are known before their tasks."""
-        return len(self._completed) >= MAX_AHEAD
-
-    def complete(self, heading: Heading) -> None:
-        """End an execution; its tasks and claims may be followed later."""
-        scope = subjects.execution_scope(heading.subject)
-        self._board.end_execution(scope, is_completed=True)
-        self._completed[scope] = heading.sequence
-
-    def reach(self, upto: int) -> None:
-        """Forget the completions up to a sequence: no task of them is followed any more."""
-        for scope in list(takewhile(lambda scope: self._completed[scope] <= upto, self._completed)):
-            del self._completed[scope]
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event; those that say nothing about tasks change nothing.
@@ -134,8 +110,6 @@ class FollowedTasks:
         body = recorded.message.body
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"
-        if scope in self._completed:
-            return
         self._board.see(scope, recorded.sequence)
         try:
             if kind in TASK_KINDS and rest:

@@ -55,13 +55,11 @@ AT_ONCE: Final = 256
 """The greatest number of tasks that are claimed in one write."""
 MAX_RATES: Final = 500
 """The number of groups of rates whose tokens are looked at in one turn."""
-PAUSE_S: Final = 0.05
-"""The time after which a follower of completions that is far ahead of the tasks looks again."""
 LEASE_S: Final = 3.0
 """The time to live of the leader lease: no task is assigned for so long after the leader was killed."""
 
 FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
-"""Filters over everything that the matcher follows in the log, but for completions."""
+"""Filters over everything that the matcher follows in the log."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
@@ -131,11 +129,9 @@ class Matcher:
         self._followed = FollowedTasks(self.board, self._fetches, workers, serves)
         self._upto = 0
         self._is_complete = False
-        self._knows_completions = False
         self._changed = asyncio.Event()
         self._is_roll_called = False
         self._place = SavedPlace(projections, clock, CURSOR)
-        self._starts_after = asyncio.get_running_loop().create_future()
 
     # --- loops -----------------------------------------------------------------------------------------------------------
 
@@ -148,15 +144,12 @@ class Matcher:
         place = await self._place.load()
         if place.scopes:
             await self._read_oldest(place)
-        if not self._starts_after.done():  # a leader may save a later place meanwhile
-            self._starts_after.set_result(place.after)
         async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.unread):
             for scope in batch.undone:
                 self.board.forget(scope)
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
-            self._followed.reach(batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             self._changed.set()
 
@@ -171,16 +164,6 @@ class Matcher:
                         self.learn(recorded)
                 if batch.caught_up or batch.upto >= place.after:
                     return
-
-    async def follow_completions(self) -> None:
-        """Follow completions since the saved place; their reports may precede this matcher."""
-        async for batch in self._log.watch(Stream.LOG, *subjects.COMPLETIONS, after=await self._starts_after):
-            for heading in batch.headings:
-                self._followed.complete(heading)
-            self._knows_completions = self._knows_completions or batch.caught_up
-            self._changed.set()
-            while self._followed.is_ahead and not self._is_complete:
-                await self._clock.sleep(PAUSE_S)
 
     async def follow_decisions(self) -> None:
         """Follow what operators decided about queues and agents."""
@@ -254,7 +237,7 @@ class Matcher:
     # --- decisions -------------------------------------------------------------------------------------------------------
 
     def _knows_all(self) -> bool:
-        return self._is_complete and self._knows_completions and self._decisions.is_complete
+        return self._is_complete and self._decisions.is_complete
 
     async def run_once(self) -> None:
         """Compare agents with their claims, and assign every task that an agent can take."""
@@ -396,8 +379,5 @@ MATCHER_STAGE: Final = Stage(
         assigns_tasks=True,
     ),
     start=_start,
-    loops=(
-        *(Matcher.lead, Matcher.follow, Matcher.follow_completions, Matcher.follow_decisions),
-        *(Matcher.run, Matcher.tick),
-    ),
+    loops=(*(Matcher.lead, Matcher.follow, Matcher.follow_decisions, Matcher.run, Matcher.tick),),
 )
