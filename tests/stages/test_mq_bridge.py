@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +29,6 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.text import utc_text
 from tocsin.engine import mq_tasks
-from tocsin.engine.kinds import execution_state
 from tocsin.engine.mq_tasks import Unneeded, UnneededTasks
 from tocsin.stages.mq_bridge import PAUSED_S
 from tocsin.subjects import Bucket, Stream
@@ -186,23 +186,11 @@ async def test_answer_before_the_hand_over_is_late(world: World) -> None:
     assert len(await world.stored(Dispatched)) == 1
     world.log.receive(f"mq.scheduler.complete.{JOB}.{ID}", json.dumps(DONE).encode())
     [completions] = [s for s in world.mq_bridge.subscriptions if s.durable == "mq-bridge-completions"]
-    await world.handle(completions)
+    await world.run(replace(world.mq_bridge, subscriptions=(completions,)))
     await run(world)
     assert await world.stored(Completed) == []
     await answered(world, DONE)
     assert len(await world.stored(Completed)) == 1
-
-
-async def test_copy_with_an_old_state_drops_no_answer(world: World) -> None:
-    await world.given(admitted())
-    await world.run(world.dag_advancer)
-    copy = world.copy()
-    await copy.view().read([execution_state(JOB, ID)])
-    await run(world)
-    world.log.receive(f"mq.scheduler.complete.{JOB}.{ID}", json.dumps(DONE).encode())
-    [completions] = [s for s in world.mq_bridge.subscriptions if s.durable == "mq-bridge-completions"]
-    await world.handle(completions, store=copy)
-    assert len(await world.stored(Report)) == 1
 
 
 async def test_executor_that_answers_is_listed(world: World) -> None:

@@ -1,7 +1,6 @@
 """The registrar: the projection equals the ledger, for any order of handling."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from tocsin.domain.definition import STORED
 from tocsin.domain.events import Defined, DefinitionFact
 from tocsin.domain.job_record import Registration
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.ports import EntryWrite, Written
 from tocsin.subjects import Bucket
 
 JOB = {"name": "a.job", "schedule": "0 * * * *", "function": "f"}
@@ -62,7 +60,7 @@ async def test_deletion_removes_no_later_definition(world: World, monkeypatch: p
         monkeypatch.undo()
         await world.define({**JOB, "schedule": "30 * * * *"})
         [*_, newest] = await world.recorded(DefinitionFact)
-        await world.deliver(subscription, newest, store=world.copy())
+        await world.deliver(subscription, newest)
         await remove(*args, **options)
 
     monkeypatch.setattr(world.projections, "remove", overtaken)
@@ -82,17 +80,6 @@ async def test_old_change_handled_last_shows_the_current_state(world: World) -> 
     assert registration.definition.schedule == "30 * * * *"
 
 
-async def test_a_batch_is_read_and_shown_together(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    for number in range(50):
-        await world.define({**JOB, "name": f"job-{number}"})
-    requests = count_requests(world, monkeypatch)
-
-    await world.run(world.registrar)
-
-    assert len(await world.projections.entries(Bucket.DEFINITIONS)) == 50
-    assert requests == {"get_each": 1, "write": 1, "tails": 2}
-
-
 async def test_a_redelivery_after_a_crash_writes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ended after the entry was stored, before the acknowledgement."""
     await world.define(JOB)
@@ -103,7 +90,7 @@ async def test_a_redelivery_after_a_crash_writes_nothing(world: World, monkeypat
     await world.redeliver(world.registrar)
 
     assert await world.projections.get(Bucket.DEFINITIONS, "a_job") == before
-    assert requests == {"get_each": 1, "tails": 1}
+    assert requests == {"get_each": 1}
 
 
 @pytest.mark.parametrize("is_shown", [False, True])
@@ -116,17 +103,17 @@ async def test_change_during_the_projection_is_shown(
         await world.run(world.registrar)
         await world.define({**JOB, "schedule": "15 * * * *"})
     [*_, change] = await world.recorded(DefinitionFact)
-    write = world.projections.write
+    put = world.projections.put
 
-    async def overtaken(bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+    async def overtaken(*args: Any, **options: Any) -> int:  # noqa: ANN401 - passed on
         monkeypatch.undo()
         await world.define({**JOB, "schedule": "30 * * * *"})
         if is_shown:
             [*_, newest] = await world.recorded(DefinitionFact)
-            await world.deliver(world.registrar.subscriptions[0], newest, store=world.copy())
-        return await write(bucket, writes)
+            await world.deliver(world.registrar.subscriptions[0], newest)
+        return await put(*args, **options)
 
-    monkeypatch.setattr(world.projections, "write", overtaken)
+    monkeypatch.setattr(world.projections, "put", overtaken)
     await world.deliver(world.registrar.subscriptions[0], change)
 
     registration = await shown(world)
@@ -138,15 +125,15 @@ async def test_two_copies_show_a_new_job_once(world: World, monkeypatch: pytest.
     """The second copy handles the same event between the reads and the write of the first."""
     await world.define(JOB)
     [change] = await world.recorded(DefinitionFact)
-    write, revisions = world.projections.write, []
+    put, revisions = world.projections.put, []
 
-    async def overtaken(bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
+    async def overtaken(*args: Any, **options: Any) -> int:  # noqa: ANN401 - passed on
         monkeypatch.undo()
-        await world.deliver(world.registrar.subscriptions[0], change, store=world.copy())
+        await world.deliver(world.registrar.subscriptions[0], change)
         revisions.append(await world.projections.get(Bucket.DEFINITIONS, "a_job"))
-        return await write(bucket, writes)
+        return await put(*args, **options)
 
-    monkeypatch.setattr(world.projections, "write", overtaken)
+    monkeypatch.setattr(world.projections, "put", overtaken)
     await world.deliver(world.registrar.subscriptions[0], change)
 
     assert await world.projections.get(Bucket.DEFINITIONS, "a_job") == revisions[0]

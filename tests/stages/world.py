@@ -192,21 +192,32 @@ class World:
         """Return the durable of a subscription at the edge."""
         return self.inputs.durable(DurableSpec(subscription.durable, subscription.stream, subscription.filters))
 
+    async def deliver(self, subscription: BoundSubscription, recorded: Recorded[Message]) -> None:
+        """Have a stage at the edge handle a message, as a process does that reads it again; raise what it raises."""
+        await self.decisions.decide("edge", subscription, recorded)
+
     async def redeliver(self, *stages: BoundStage) -> None:
         """Have stages handle everything that they ever read once more, after a restart.
 
-        Publishers send their inputs again after the duplicate window. A follower has lost its place.
+        Publishers send their inputs again after the duplicate window. A follower has lost its place, and a durable its acknowledgements.
         """
         self._processes.clear()
-        for subscription in (subscription for stage in stages for subscription in stage.subscriptions):
-            if subscription.stream in DECISION_STREAMS:
-                self._places.pop(subscription.durable, None)
-                continue
-            stream = self.inputs.stream(subscription.stream)
-            stream._known_ids.clear()
-            for entry in stream.matching(subscription.filters, 0):
-                stream.store(entry.subject, entry.body, message_id=entry.message_id, headers=entry.headers)
+        for stage in stages:
+            for subscription in stage.subscriptions:
+                self._send_again(stage, subscription)
         await self.run(*stages)
+
+    def _send_again(self, stage: BoundStage, subscription: BoundSubscription) -> None:
+        stream = self.inputs.stream(subscription.stream)
+        if subscription.stream in DECISION_STREAMS:
+            self._places.pop(subscription.durable, None)
+            return
+        for entry in stream.matching(subscription.filters, 0):
+            if stage.name in LED:
+                stream._known_ids.clear()
+                stream.store(entry.subject, entry.body, message_id=entry.message_id, headers=entry.headers)
+            else:
+                self.durable(subscription).again(entry.sequence)
 
     # --- then ----------------------------------------------------------------------------------------------------------
 
