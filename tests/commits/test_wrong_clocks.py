@@ -7,9 +7,10 @@ import pytest
 
 from tests.clocks import ShiftedClock
 from tests.commits.test_leading import Leader, World
+from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Due, Passed
-from tocsin.engine.broken_keys import StoredEvent
+from tocsin.domain.log_events import is_log_event
 
 EVERY_TEN_SECONDS = {"name": "tick", "schedule": "*/10 * * * * *", "catch_up": "all", "function": "f"}
 
@@ -32,17 +33,15 @@ async def lateness(world: World) -> list[float]:
     after = 0
     while (stored := await world.log.next(0, after=after)) is not None:
         after = stored.sequence
-        for number, event in enumerate(await _events(world, after)):
-            message = StoredEvent(number, *event).read().message
+        commit = (await world.commits())[stored.sequence - 1]
+        for event in commit.events:
+            if is_log_event(event.subject):
+                continue
+            message = subjects.decode(event.subject, bytes(event.body))
             assert not isinstance(message, Passed)
             if isinstance(message, Due):
                 late.append((stored.time - message.scheduled_time).total_seconds())
     return late
-
-
-async def _events(world: World, sequence: int) -> list[tuple[str, datetime, bytes]]:
-    commit = (await world.commits())[sequence - 1]
-    return [(e.subject, commit.at, bytes(e.body)) for e in commit.events if not e.subject.startswith("log.")]
 
 
 @pytest.mark.parametrize("offset", [0.0, 8.0, -8.0, 9.999, -9.999])

@@ -2,7 +2,7 @@
 
     python -m tests.histories.record NAME
 
-The logs hold what layout 2 of the streams stores. They are never recorded again: every later version must read them. An event
+The logs hold the events of commits and the inputs. They are never recorded again: every later version must read them. An event
 of a new form gets a new log.
 """
 
@@ -31,12 +31,15 @@ from tocsin.domain.events import (
     Enqueued,
     Failed,
     Failure,
+    Message,
     Passed,
+    Recorded,
     Resolved,
     Skipped,
     Started,
 )
 from tocsin.domain.visibility_lease import Lease
+from tocsin.engine.report_lists import decode, listed
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import (
     backfill,
@@ -47,6 +50,7 @@ from tocsin.services.operations import (
 )
 from tocsin.services.operations.backfill import Span
 from tocsin.services.operations.task_fetches import TaskFetches
+from tocsin.subjects import Stream
 
 FOLDER = Path(__file__).parent
 
@@ -182,33 +186,34 @@ async def outside(tocsin: Running) -> None:
 SCENARIOS = {"main-road": happen, "operations": operate, "outside": outside}
 
 
+async def _stored(tocsin: Running) -> list[Recorded[Message]]:
+    """Return all events and inputs; the reports of a list are apart."""
+    found = list[Recorded[Message]]()
+    for name in ("ledger", "execution", "lock", "cron", "dead-letter", "trigger", "cancel", "enqueue"):
+        found += await tocsin.log.read(f"{name}.>", limit=100_000)
+    stored = tocsin.installation.stored
+    async for portion in stored.messages(Stream.REPORTS, after=0, upto=await tocsin.log.end(Stream.REPORTS)):
+        for message in portion:
+            report = Recorded(decode(message.subject, message.body), message.subject, message.sequence, message.time)
+            found += listed(report)
+    return found
+
+
+def _line(recorded: Recorded[Message]) -> dict[str, object]:
+    return {
+        "subject": recorded.subject,
+        "sequence": recorded.sequence,
+        "time": recorded.time.isoformat(),
+        "body": json.loads(recorded.message.encode()),
+    }
+
+
 async def record(name: str) -> None:
     """Run, and write what was stored."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedServer(port=ANY_PORT).start() as server:
         async with running(server.url, Path(folder), worker=worker()) as tocsin:
             await SCENARIOS[name](tocsin)
-            lines = []
-            for subject in (
-                "ledger.>",
-                "execution.>",
-                "lock.>",
-                "cron.>",
-                "dead-letter.>",
-                "report.>",
-                "timer.>",
-                "trigger.>",
-                "cancel.>",
-                "enqueue.>",
-            ):
-                for recorded in await tocsin.log.read(subject, limit=100_000):
-                    body = json.loads(recorded.message.encode())
-                    line = {
-                        "subject": recorded.subject,
-                        "sequence": recorded.sequence,
-                        "time": recorded.time.isoformat(),
-                        "body": body,
-                    }
-                    lines.append(json.dumps(line, separators=(",", ":")))
+            lines = [json.dumps(_line(recorded), separators=(",", ":")) for recorded in await _stored(tocsin)]
     text = "\n".join(lines).replace(f"{Path.cwd()}/", "")  # tracebacks name files
     (FOLDER / f"{name}.jsonl").write_text(text + "\n", encoding="utf-8")
 
