@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from .. import subjects
 from ..domain.commit import Commit, CommitEvent, LogHead, Seal
-from ..domain.events import Message, Recorded
+from ..domain.events import Admitted, DefinitionFact, Dispatched, Message, Recorded, Replayed
 from ..domain.log_events import is_log_event
 from ..domain.text import utc_text
 from ..ports import StoredMessage
@@ -96,10 +96,14 @@ def _message(event: CommitEvent, number: int, at: datetime, stored: datetime) ->
     return StoredMessage(stream, number, at, event.subject, headers, bytes(event.body))
 
 
+_COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)
+"""Events from whose times in the log decisions count: instants, time limits and ids."""
+
+
 def as_stored(recorded: Recorded[Message], message: StoredMessage) -> Recorded[Message]:
-    """Return an event with the server's time."""
+    """Return an event with the server's time, unless later decisions count from its time in the log."""
     stored = message.headers.get(STORED)
-    if stored is None:
+    if stored is None or isinstance(recorded.message, _COUNTED_FROM):
         return recorded
     time = datetime.fromisoformat(stored)
     return Recorded(recorded.message, recorded.subject, recorded.sequence, time, recorded.message_id)

@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.archive.commit_reader import STORED, as_stored
 from tocsin.archive.stream_reader import decoded
 from tocsin.domain.commit import RESTORED, CommitEvent, LogHead, Restoration, Seal, Taken
-from tocsin.domain.events import Report
+from tocsin.domain.events import Paused, Report
 from tocsin.domain.log_events import Trying, Waited, Waits, encode
 from tocsin.engine.report_lists import LISTS, unlisted
 from tocsin.ports import StoredMessage
@@ -245,6 +245,14 @@ def test_events_have_the_decision_time_and_server_time() -> None:
     _, [one] = log.rules.take(log.bodies[0])
     assert one.time == NOON
     assert datetime.fromisoformat(one.headers[STORED]) == NOON + SECOND
+
+
+def test_definitions_count_from_their_time_in_the_log() -> None:
+    paused = Paused(job="job", previous=1, definition=1)
+    stored = CommitEvent(subjects.subject_of(paused), "api", "@", msgspec.Raw(paused.encode()))
+    log = Log().commit(stored, stored=NOON + SECOND)
+    _, [one] = log.rules.take(log.bodies[0])
+    assert as_stored(decoded(one), one).time == NOON
 
 
 def report(execution_id: str) -> Report:
