@@ -84,7 +84,7 @@ _VIEWER_ACCESS: Final = Access(
     follows=STREAMS,
     looks_up=(
         *(Bucket.DEFINITIONS, Bucket.LOCKS, Bucket.LEADER, Bucket.CURSORS),
-        *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS, Bucket.FOREIGN),
+        *(Bucket.AGENTS, Bucket.QUEUES, Bucket.CHECKPOINTS, Bucket.FOREIGN, Bucket.TRIGGERS),
     ),
     reads_archive=True,
 )
