@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -15,6 +16,7 @@ from typing_extensions import override
 
 from tests.domain.given import KEY
 from tests.history_files import history_url
+from tests.stages.world import World as Stages
 from tocsin.adapters.nats.admin.provision import Change, Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk
 from tocsin.adapters.sql import SqlHistory, open_history
@@ -66,13 +68,13 @@ class World(Backend):
     reachable: bool = True
     used: list[Settings] = field(default_factory=list)
     ran: list[Sequence[str]] = field(default_factory=list)
-    commit_reader: None = None
     loss: str | None = None
     """The messages that `init` would remove."""
 
     def __post_init__(self) -> None:
         self.log = InMemoryEventLog(self.clock)
         self.stored: StoredLog = InMemoryStoredLog(self.log)
+        self.commits = SimpleNamespace(reader=None)
         self.projections = InMemoryProjections(self.clock)
         self.registry = Registry(self.log, self.projections, self.clock)
         asyncio.run(self.set_up())
@@ -154,6 +156,12 @@ class World(Backend):
                 self.clock.advance(1)
 
         self.do(_append())
+
+    def play(self, stages: Stages) -> None:
+        """Have the log of stages."""
+        self.clock, self.log, self.projections = stages.clock, stages.log, stages.projections  # type: ignore[assignment]
+        self.stored, self.commits = stages.past, SimpleNamespace(reader=stages.past.commits)
+        self.do(self.set_up())
 
     def jobs(self, text: str) -> str:
         path = self.folder / "jobs.yaml"

@@ -15,7 +15,6 @@ from tocsin.archive.checkpoints import CheckpointStore
 from tocsin.archive.signing_keys import PublicKey, SigningKey
 from tocsin.stages.notary import Notary
 from tocsin.subjects import Bucket, Stream, checkpoint_page
-from tocsin.testing import InMemoryStoredLog
 
 EXAMPLE = Path(__file__).parents[2] / "examples/verify_log.py"
 
@@ -32,9 +31,7 @@ def keys(world: World, tmp_path: Path) -> tuple[str, str]:
 def signed(world: World, keys: tuple[str, str]) -> World:
     """Three signed definitions of jobs, in two checkpoints."""
     stages = Stages()
-    world.clock, world.log, world.projections = stages.clock, stages.log, stages.projections
-    world.stored = InMemoryStoredLog(stages.log)
-    world.do(world.set_up())
+    world.play(stages)
 
     key = SigningKey.from_pem(Path(keys[0]).read_text())
 
@@ -98,7 +95,7 @@ def test_signed_log_is_proven(signed: World, keys: tuple[str, str]) -> None:
 
 
 def test_removed_message_is_named(signed: World, keys: tuple[str, str]) -> None:
-    signed.log.stream(Stream.LEDGER).remove(2)
+    signed.do(signed.commits.reader._log.purge(0, upto=1))
     assert found(signed) == []
     assert found(signed, "--public-key", keys[1]) == ["LEDGER 1–2"]
     assert "1 message removed" in " ".join(signed.call("audit", "--public-key", keys[1]).out.split())

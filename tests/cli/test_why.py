@@ -27,7 +27,7 @@ from tocsin.domain.events import (
 from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.shards import ShardMaps
-from tocsin.testing import START, InMemoryStoredLog
+from tocsin.testing import START
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ class Scene:
     def __init__(self, world: World) -> None:
         self.world = world
         self.stages = Stages()
-        world.clock, world.log, world.projections = self.stages.clock, self.stages.log, self.stages.projections
-        world.stored = InMemoryStoredLog(self.stages.log)
-        world.do(world.set_up())
+        world.play(self.stages)
 
     def define(self, **definition: object) -> None:
         base = {"name": "nightly", "schedule": "0 * * * *", "timezone": "Europe/Berlin", "function": "f"}
