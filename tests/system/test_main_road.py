@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.guards import other_guards
+from tests.stored_events import StoredEvents
 from tests.system.running import Running, event, running
 from tocsin import Context, NonRetryableError, Worker, bootstrap, subjects
 from tocsin.adapters import files
-from tocsin.adapters.nats.log.direct_get import DirectGet
+from tocsin.bootstrap.commit_process import KEY
 from tocsin.domain import ledger
+from tocsin.domain.commit import LogHead
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -35,9 +36,10 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
+from tocsin.engine.commit_writer import Chain
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.settings import SettingsError
-from tocsin.subjects import STREAMS, Stream
+from tocsin.subjects import Stream
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NO_DELAY = {"initial_delay": 0.05, "multiplier": 2, "jitter": 0.1}
@@ -81,7 +83,6 @@ async def tocsin(nats_url: str, tmp_path: Path, functions: Functions) -> AsyncIt
     async with running(nats_url, tmp_path, worker=functions.worker) as it:
         yield it
         functions.hold.set()
-        assert await other_guards(it.installation.connection, it.installation.names) == []
 
 
 async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Functions) -> None:
@@ -98,18 +99,19 @@ async def test_the_jobs_of_the_registry_run(tocsin: Running, functions: Function
     assert {context.function for context in functions.contexts} == names
 
 
-async def stored_of(tocsin: Running, job: str) -> list[str]:
-    """The types of all messages about a job but its definition, in every stream."""
-    names, types = tocsin.installation.names, list[str]()
-    for stream in STREAMS:
-        for stored in await DirectGet(tocsin.installation.connection, names.stream(stream)).scan(">"):
-            subject = names.from_wire(stored.subject)
-            if job in subject.split("."):
-                types.append(subjects.type_of(subject).__name__)
-    return sorted(each for each in types if each != "Defined")
+async def commits_about(tocsin: Running, job: str) -> list[set[str]]:
+    """The types of the events about a job but its definition, by commit."""
+    commits, types = tocsin.installation.commits, list[set[str]]()
+    chain = Chain(await commits._seal(), LogHead(KEY))
+    async for body in commits.reader.bodies():
+        commit = chain.take(body)
+        about = [event.subject for event in commit.events if job in event.subject.split(".")] if commit else []
+        types.append({subjects.type_of(subject).__name__ for subject in about} - {"Defined"})
+    return [each for each in types if each]
 
 
 async def test_execution_stores_few_messages(tocsin: Running) -> None:
+    """Its beginning, its claim, which may be stored with the beginning, and its end; the trigger and the report."""
     await tocsin.apply({"name": "plain", "function": "f", "overlap_policy": "allow"})
     await tocsin.apply({"name": "locked", "function": "f", "overlap_policy": "skip", "schedule": "0 0 29 2 *"})
     _, definition = await LedgerReader(tocsin.log).load("locked")
@@ -120,9 +122,18 @@ async def test_execution_stores_few_messages(tocsin: Running) -> None:
         await tocsin.ended(job, Completed)
         await tocsin.stored(f"cron.triggered.{job}", CronTriggered, 1)
 
-    both = {"Completed", "CronTriggered", "Dispatched", "Report", "Started"}
-    assert await stored_of(tocsin, "plain") == sorted([*both, "Trigger"])
-    assert await stored_of(tocsin, "locked") == sorted([*both, "Acquired", "Due"])
+    claim, end = {"Started"}, {"Completed"}
+    for job, before, beginning in (
+        ("plain", [], {"CronTriggered", "Dispatched"}),
+        ("locked", [{"Due"}], {"Acquired", "CronTriggered", "Dispatched"}),
+    ):
+        assert await commits_about(tocsin, job) in (
+            [*before, beginning, claim, end],
+            [*before, beginning | claim, end],
+        )
+    everything = await StoredEvents.of(tocsin.log)
+    assert len(everything.requests) == 1
+    assert len(everything.reports) == 2
 
 
 async def test_a_graph_fans_out_and_in(tocsin: Running, functions: Functions) -> None:
