@@ -62,7 +62,7 @@ class Access:
     appends: tuple[type[Message], ...] = ()
     """The messages that it stores: events, inputs, public events and timers."""
     reads: tuple[Stream, ...] = ()
-    """Streams in which it reads single messages or whole scopes."""
+    """Streams in which it reads single messages. Every stage reads the log of commits."""
     follows: tuple[Stream, ...] = ()
     """Streams that it follows with an ephemeral consumer."""
     looks_up: tuple[Bucket, ...] = ()

@@ -31,7 +31,7 @@ DEAD_LETTER_SINK: Final = Stage(
     purpose="keeps failed executions",
     consumes="`failed`",
     decides="`dead-lettered`, with every attempt",
-    access=Access(appends=(DeadLettered,), reads=(Stream.LOG,)),
+    access=Access(appends=(DeadLettered,)),
     start=lambda _: DeadLetterSink(),
     subscriptions=(
         Subscription(

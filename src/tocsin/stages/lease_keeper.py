@@ -116,7 +116,7 @@ LEASE_KEEPER: Final = Stage(
     purpose="ends leases that ran out",
     consumes="timers of leases, times of expiry",
     decides="`released` (an executor fell silent, or stopped), `failed` (not started in time)",
-    access=Access(appends=(Released, Failed, Report), reads=(Stream.LOG,)),
+    access=Access(appends=(Released, Failed, Report)),
     start=lambda context: LeaseKeeper(context.report_key),
     subscriptions=(
         Subscription(

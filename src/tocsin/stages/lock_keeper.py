@@ -208,7 +208,6 @@ LOCK_KEEPER: Final = Stage(
     decides="`acquired`, `dispatched` or `admitted`, `queued`, `skipped`, or `cancelled`",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),
-        reads=(Stream.LOG, Stream.LEDGER),
         writes=((Bucket.LOCKS, ">"),),
     ),
     start=lambda context: LockKeeper(context.report_key),

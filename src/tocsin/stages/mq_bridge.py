@@ -343,7 +343,7 @@ MQ_BRIDGE: Final = Stage(
     decides="`started`, hip-62 envelopes; reports; notices of cancellation; progress; `cancelled` after a purge",
     access=Access(
         appends=(Started, Cancelled, Envelope, MqCancel, Report, StepProgress),
-        reads=(Stream.LOG, Stream.MQ, Stream.LEDGER),
+        reads=(Stream.MQ,),
         removes=(Stream.MQ,),
         writes=((Bucket.AGENTS, subjects.outside_key("mq", "*")),),
     ),

@@ -197,7 +197,6 @@ PLANNER: Final = Stage(
     "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
-        reads=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.QUEUES, subjects.daily_use_key("*")),),
     ),
     start=lambda context: Planner(context.report_key, context.sampling),

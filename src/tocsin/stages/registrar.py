@@ -43,7 +43,7 @@ REGISTRAR: Final = Stage(
     consumes="`defined`, `paused`, `resumed`, `deleted`",
     decides="the KV bucket `definitions`",
     # `tocsin run` registers the jobs of `jobs_file` with the registrar's rights.
-    access=Access(appends=(Defined,), reads=(Stream.LEDGER,), writes=((Bucket.DEFINITIONS, ">"),)),
+    access=Access(appends=(Defined,), writes=((Bucket.DEFINITIONS, ">"),)),
     start=lambda _: Registrar(),
     subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change),),
 )

@@ -53,7 +53,7 @@ RETRIER: Final = Stage(
     purpose="retries failed attempts",
     consumes="reports of failure",
     decides="`retry-scheduled`, `exhausted`, `failed`",
-    access=Access(appends=(RetryScheduled, Exhausted, Failed), reads=(Stream.LOG,)),
+    access=Access(appends=(RetryScheduled, Exhausted, Failed)),
     start=lambda context: Retrier(context.report_key),
     subscriptions=(
         Subscription(

@@ -34,7 +34,7 @@ from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList,
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
-from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket, Stream
+from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket
 from .acknowledgements import CURSOR, Acknowledgements
 from .registration_budget import RegistrationBudget
 from .roster import Entry, Mirror, Roster, size_of
@@ -312,8 +312,6 @@ AGENT_KEEPER: Final = Stage(
             *(AgentRegistered, AgentFellSilent, AgentEnded, AgentForgotten),
             *(Proposed, Acknowledged, QuorumSettled),
         ),
-        reads=(Stream.LEDGER, Stream.LOG),
-        follows=(Stream.LEDGER, Stream.LOG),
         writes=(*lease_access(AGENT_KEEPER_LEASE), (Bucket.AGENTS, ">"), (Bucket.CURSORS, CURSOR)),
         keeps_agents=True,
     ),

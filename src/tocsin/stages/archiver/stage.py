@@ -152,7 +152,6 @@ ARCHIVER: Final = Stage(
     consumes="commits that no stage, follower or snapshot needs, and inputs that every stage has taken",
     decides="segments of the archive (with lines of handlers if `archive.output` is set), then purges of the streams; removal of heartbeats, and of reports without proof",
     access=Access(
-        reads=(Stream.LOG, Stream.LEDGER),
         follows=(*STREAMS, Stream.OUTPUT, Stream.PROGRESS),
         writes=(*lease_access(ARCHIVER_LEASE), (Bucket.CURSORS, LOG_ARCHIVE)),
         removes=(Stream.REPORTS,),

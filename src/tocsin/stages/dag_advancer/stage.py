@@ -167,7 +167,6 @@ DAG_ADVANCER: Final = Stage(
     decides="`dispatched`, `advanced`, `completed`, `cancelled`",
     access=Access(
         appends=(Dispatched, Advanced, Completed, Failed, Cancelled, Resolved),
-        reads=(Stream.LOG,),
     ),
     start=lambda context: DagAdvancer(context.report_key),
     subscriptions=(

@@ -391,8 +391,6 @@ EVENT_LISTENER: Final = Stage(
     decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
     access=Access(
         appends=(Trigger, EventIgnored, DebounceTimer),
-        reads=(Stream.LEDGER, Stream.LOG),
-        follows=(Stream.LEDGER, Stream.LOG),
         writes=((Bucket.TRIGGERS, ">"),),
         hears_events=True,
     ),

@@ -369,8 +369,7 @@ MATCHER_STAGE: Final = Stage(
     "after a purge",
     access=Access(
         appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled),
-        reads=(Stream.LOG, Stream.PROGRESS),
-        follows=(Stream.LOG, Stream.LEDGER),
+        reads=(Stream.PROGRESS,),
         writes=(
             *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
             (Bucket.CURSORS, subjects.cursor(Stream.LOG, "matcher")),  # of a version without scopes, during an update

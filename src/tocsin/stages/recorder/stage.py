@@ -225,8 +225,7 @@ RECORDER: Final = Stage(
     consumes="all events of executions, dead letters and ledgers; the policy",
     decides="rows of the history, with its place in the log; traces of executions that are over",
     access=Access(
-        reads=(Stream.LEDGER, Stream.LOG, Stream.REPORTS),
-        follows=tuple(RECORDED),
+        reads=(Stream.REPORTS,),
         looks_up=(Bucket.CURSORS,),
         reads_archive=True,
     ),
