@@ -16,7 +16,6 @@ import pytest
 
 from tests.stages.world import World
 from tocsin import subjects, telemetry
-from tocsin.adapters.memory.archive import InMemoryStreamPurge
 from tocsin.domain import execution
 from tocsin.domain.events import (
     Actor,
@@ -212,8 +211,7 @@ async def test_recovery_survives_a_crash_before_its_outcome(world: World) -> Non
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.log, "write", cut)
-        for _ in range(2):
-            await world.handle(world.notifier.subscriptions[0])
+        await world.run(world.notifier)
     assert [fact.is_failing for fact in await facts(world) if isinstance(fact, OutcomeChanged)] == [True]
     await world.redeliver(world.notifier)
     assert [fact.kind for fact in await raised(world)] == [Kind.RECOVERED]
@@ -332,19 +330,6 @@ async def test_timers_find_an_execution_that_waits(world: World) -> None:
     assert {fact.execution_id for fact in await raised(world)} == {waiting}
     await world.redeliver(world.notifier)
     assert len(await raised(world)) == 2
-
-
-async def test_timer_finds_nothing_of_an_archived_execution(world: World) -> None:
-    """The notifier remembers it from the first timer, and its end has left the log."""
-    await world.define({**JOB, "notify": {"channels": ["ops"], "late_after": "10m", "duration_over": "2h"}})
-    await begin(world)
-    world.clock.advance(600)
-    await world.run(world.notifier)
-    assert [fact.kind for fact in await raised(world)] == [Kind.LATE]
-    await InMemoryStreamPurge(world.log).purge("execution.>", upto=await world.log.end(Stream.LOG))
-    world.clock.advance(7_200)
-    await world.run(world.notifier)
-    assert [fact.kind for fact in await raised(world)] == [Kind.LATE]
 
 
 async def test_timers_find_nothing_after_the_end(world: World) -> None:

@@ -111,8 +111,14 @@ class World:
 
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
-        for first in range(0, len(facts), 1_000):
-            await self._store((subjects.subject_of(fact), fact.encode()) for fact in facts[first : first + 1_000])
+        decided, others = list[Message](), list[Message]()
+        for fact in facts:
+            is_decided = subjects.stream_of(subjects.subject_of(fact)) in DECISION_STREAMS
+            (decided if is_decided else others).append(fact)
+        for first in range(0, len(decided), 1_000):
+            await self._store((subjects.subject_of(fact), fact.encode()) for fact in decided[first : first + 1_000])
+        for fact in others:
+            await self.log.append(fact, expect=await self.log.tail(subjects.scope_of(fact)))
 
     async def decide(self, subject: str, body: bytes) -> None:
         """Have an event in the log that another version of a stage decided."""
