@@ -36,10 +36,8 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Status
 from tocsin.domain.fan_out import fanned_out, on_each_shard
-from tocsin.ports import ExecutionRow
-from tocsin.ports.queries import ExecutionQuery, Page
 from tocsin.services.operations.execution_requests import cancel
-from tocsin.services.operations.fan_out import in_history, read_fan_out
+from tocsin.services.operations.fan_out import read_fan_out
 from tocsin.services.operations.lookup import ExecutionMatch
 from tocsin.stages.dag_advancer.stage import FIRST_WAIT, PATIENCE
 
@@ -250,10 +248,6 @@ async def test_cancel_request_names_an_occurrence(world: World) -> None:
     assert (await world.size(), await world.stored(PoisonMessage)) == (size, [])
 
 
-async def no_history(_: ExecutionQuery) -> Page[ExecutionRow]:
-    raise AssertionError
-
-
 async def interrupted(world: World, begun: int) -> None:
     """An occurrence fans out over 100 shards, of which some have begun; the planner has not taken it yet."""
     names = tuple(f"s{number:03}" for number in range(100))
@@ -292,7 +286,7 @@ async def test_cancel_during_a_fan_out_cancels_every_shard(world: World, before:
     assert ends == dict.fromkeys((await begun(world)).values(), "wrong day")
     assert len(ends) == 100
     everything = ExecutionMatch("nightly", ROOT, tuple(await world.log.load(subjects.execution("nightly", ROOT))))
-    parent = await read_fan_out(world.log, everything, in_history(no_history, ROOT))
+    parent = await read_fan_out(world.log, everything)
     assert parent is not None
     assert (parent.status, parent.counts) == ("cancelled", {"cancelled": 100})
     assert await world.stored(PoisonMessage) == []
