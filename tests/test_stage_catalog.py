@@ -144,7 +144,7 @@ def test_names_and_durables_are_unique() -> None:
 
 
 def test_the_test_world_has_every_reader() -> None:
-    assert set(World().stages) == {stage.name for stage in STAGES if stage.subscriptions}
+    assert set(World().stages) == {stage.name for stage in STAGES if stage.subscriptions or stage.deadlines}
 
 
 if __name__ == "__main__":
