@@ -118,7 +118,7 @@ def test_queues_without_tasks_are_forgotten() -> None:
             board.dispatch(task(sequence, queue=queue, job=queue, limit=9, value=queue))
         ((each, _),) = board.assign([offer(queues=(queue,))], limit=1)
         claim = board.confirm(each, "a", sequence=1_000_000 + number, after=None)
-        board.answer(each.scope, each.step, each.attempt, claim=claim.sequence)
+        board.end_step(each.scope, each.step, sequence=claim.sequence + 1)
         board.end_execution(each.scope)
         board.end_execution(task(2 * number + 1, job=queue).scope)
         board.take_over()
@@ -144,7 +144,7 @@ def test_limit_of_a_job() -> None:
     first, second, other = claimed(board)
     assert {first.task.sequence, second.task.sequence, other.task.sequence} == {1, 2, 9}
     assert chosen(board) == []
-    board.answer(first.task.scope, "main", 1, claim=None)
+    board.end_step(first.task.scope, "main", sequence=first.sequence + 1)
     assert chosen(board) == [3]
 
 
@@ -171,15 +171,13 @@ def test_claim_of_any_worker_counts() -> None:
     assert chosen(board) == [2]
 
 
-@pytest.mark.parametrize("end", ["answer", "end_step", "end_execution", "withdraw", "put_back"])
+@pytest.mark.parametrize("end", ["end_step", "end_execution", "withdraw", "put_back"])
 def test_every_end_of_a_claim_makes_room(end: str) -> None:
     board = board_of(task(1, limit=1), task(2, limit=1))
     ((first, agent_id),) = board.assign([offer()], limit=100)
     if end != "put_back":
         board.confirm(first, agent_id, sequence=5, after=None)
     match end:
-        case "answer":
-            board.answer(first.scope, "main", 1, claim=5)
         case "end_step":
             board.end_step(first.scope, "main", sequence=6)
         case "end_execution":
@@ -305,7 +303,7 @@ class Model:
             self.board.put_back(each)
         elif name == "report":
             self.board.confirm(each, "a", sequence=1_000 + each.sequence, after=None)
-            self.board.answer(each.scope, "main", 1, claim=None)
+            self.board.end_step(each.scope, "main", sequence=2_000 + each.sequence)
         else:
             self.forget(each)
             self.board.end_execution(each.scope)
@@ -379,7 +377,7 @@ def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
 
         def make_room() -> None:
             for claim in claims[:50]:
-                board.answer(claim.task.scope, "main", 1, claim=None)
+                board.end_step(claim.task.scope, "main", sequence=claim.sequence + 1)
                 assert len(board.assign((offer(slots=3),), limit=256)) == 1
 
         return lines_of(make_room)
@@ -445,7 +443,7 @@ def order_of_starts(board: TaskBoard, queues: tuple[str, ...], namespace: str) -
         ((each, agent),) = chosen
         claim = board.confirm(each, agent, sequence=each.sequence + 100_000, after=each.sequence)
         starts.append(each.queue)
-        board.answer(each.scope, each.step, each.attempt, claim=claim.sequence)
+        board.end_step(each.scope, each.step, sequence=claim.sequence + 1)
     return [place for place, queue in enumerate(starts, 1) if queue.startswith(f"{namespace}.")]
 
 
