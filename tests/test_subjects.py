@@ -220,12 +220,6 @@ def test_undecodable_message_is_explained(body: bytes, problems: list[tuple[str,
 def test_opening_and_ending_subjects_lead_to_the_scope(end: str) -> None:
     subject = end.replace("*", JOB, 1).replace("*", ID)
     assert subjects.execution_scope(subject) == subjects.execution(JOB, ID)
-    assert subjects.is_ending(subject) is (end in subjects.ENDINGS)
-
-
-@pytest.mark.parametrize("kind", ["dispatched.top.1.default", "started.top.1.1", "advanced.top", "exhausted.top.2"])
-def test_event_of_a_step_ends_no_execution(kind: str) -> None:
-    assert not subjects.is_ending(f"execution.{JOB}.{ID}.{kind}")
 
 
 def test_empty_trigger_requests_a_plain_run() -> None:

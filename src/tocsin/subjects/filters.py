@@ -38,7 +38,6 @@ LOCKED_COMPLETIONS: Final = "execution.*.*.completed.locked"
 COMPLETIONS: Final = ("execution.*.*.completed", LOCKED_COMPLETIONS)
 ENDINGS: Final = (*COMPLETIONS, *(f"execution.*.*.{end}" for end in ("failed", "cancelled", "skipped")))
 """Filters over the events that end an execution."""
-_ENDS: Final = frozenset(pattern.split(".")[3] for pattern in ENDINGS)
 
 
 def ends(job: str, *kinds: str) -> tuple[str, ...]:
@@ -71,11 +70,6 @@ def overlap(one: str, other: str) -> bool:
         if left != right and "*" not in {left, right}:
             return False
     return len(first) == len(second)
-
-
-def is_ending(subject: str) -> bool:
-    """Return whether an event of an execution is its end."""
-    return subject.split(".", 4)[3] in _ENDS
 
 
 def openings(job: str = ANY) -> tuple[str, ...]:

@@ -230,20 +230,9 @@ def execution(job: str, execution_id: str) -> str:
     return f"execution.{token(job)}.{execution_id}.>"
 
 
-def of_any_job(scope: str) -> str:
-    """Return the scope of an execution with a wildcard for its job."""
-    kind, _, rest = scope.partition(".")
-    return f"{kind}.*.{rest.partition('.')[2]}"
-
-
 def lock(job: str, shard: str | None = None) -> str:
     """Return the scope of a job's lock, or of one of its shards."""
     return f"lock.{token(job)}.*" if shard is None else f"lock.{token(job)}.{token(shard)}.*"
-
-
-def is_lock(scope: str) -> bool:
-    """Return whether a scope belongs to a lock."""
-    return scope.startswith("lock.")
 
 
 def is_ownership(subject: str) -> bool:
@@ -319,12 +308,6 @@ def notification(job: str, id: str) -> str:  # noqa: A002 - the field is called 
 def outcome(job: str) -> str:
     """Return the scope of the outcome of a job."""
     return notification(job, e.OUTCOME_ID)
-
-
-def parse_agent(subject: str) -> tuple[str, str]:
-    """Return the name and the id in the subject of an agent's event."""
-    _, name, agent_id, *_ = subject.split(".")
-    return name, agent_id
 
 
 class ReportSubject(NamedTuple):

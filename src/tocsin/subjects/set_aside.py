@@ -5,9 +5,6 @@ an operator voids it (`tocsin repair --unreadable`), and readers skip it as they
 counts, whether it is voided or not.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import datetime
 from hashlib import blake2b
 from typing import Final, NamedTuple, TypeAlias
@@ -24,8 +21,6 @@ MAX_KNOWN: Final = 100_000
 _Key: TypeAlias = tuple[str, int, str]
 
 _known: Final[dict[_Key, None]] = {}
-_learned: Final = ContextVar[set[_Key] | None]("learned", default=None)
-"""What the read of this context learned."""
 
 
 class UnreadableMessage(NamedTuple):
@@ -47,8 +42,6 @@ def digest_of(body: bytes) -> str:
 def set_aside(voided: Voided) -> None:
     """Let the readers of this process skip a message, if they cannot read it."""
     key = voided.stream, voided.sequence, voided.digest
-    if (learned := _learned.get()) is not None:
-        learned.add(key)
     _known[key] = None
     if len(_known) > MAX_KNOWN:
         del _known[next(iter(_known))]
@@ -56,18 +49,4 @@ def set_aside(voided: Voided) -> None:
 
 def is_set_aside(message: UnreadableMessage) -> bool:
     """Return whether this process knows that an operator set a message aside."""
-    key = message.stream, message.sequence, message.digest
-    return key in _known or key in (_learned.get() or ())
-
-
-@contextmanager
-def learning() -> Iterator[None]:
-    """Remember within the block all events that are set aside in it, beyond `MAX_KNOWN` too.
-
-    A read that is repeated after each event that it learns of then comes to an end.
-    """
-    before = _learned.set(set(_learned.get() or ()))
-    try:
-        yield
-    finally:
-        _learned.reset(before)
+    return (message.stream, message.sequence, message.digest) in _known
