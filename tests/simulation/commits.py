@@ -163,11 +163,9 @@ class CommitServer:
             if is_log_event(event.subject):
                 continue
             self.stored_at[number] = self.stored[-1].time
-            scope = subjects.guard_of(event.subject) or event.subject
             stream = self.exploded.stream(subjects.stream_of(event.subject))
             stream.last_sequence = number - 1
-            guard = {subjects.EXPECTED_SEQUENCE: "0", subjects.EXPECTED_SUBJECT: scope}
-            stream.store(event.subject, bytes(event.body), headers=guard, time=commit.at)
+            stream.store(event.subject, bytes(event.body), time=commit.at)
 
     async def newer(self, after: int) -> list[StoredBody]:
         """Wait for messages after a sequence, and return all."""

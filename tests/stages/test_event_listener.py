@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -312,9 +312,9 @@ async def test_ledgers_without_triggers_are_not_read(world: World, monkeypatch: 
     loaded: list[str] = []
     load_each = world.log.load_each
 
-    async def counting(*scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+    async def counting(*scopes: str) -> Loaded:
         loaded.extend(scopes)
-        return await load_each(*scopes, after=after)
+        return await load_each(*scopes)
 
     monkeypatch.setattr(world.log, "load_each", counting)
     async with listening(world) as listener:

@@ -1086,11 +1086,10 @@ async def test_restart_keeps_a_task_beside_odd_events(hall: Hall, kind: str, mon
     await hall.trigger()
     [task] = await hall.world.recorded(Dispatched)
     scope = subjects.execution_scope(task.subject)
-    guard = {subjects.EXPECTED_SEQUENCE: str(task.sequence), subjects.EXPECTED_SUBJECT: scope}
     if kind == "foreign":
         hall.world.log.receive(scope.replace(">", "cancelled"), b"{}")
     if kind == "unreadable":  # by this version
-        hall.world.log.receive(scope.replace(">", "postponed"), b"{}", headers=guard)
+        hall.world.log.receive(scope.replace(">", "postponed"), b"{}")
     await hall.passes(SAVE_INTERVAL_S)
     await hall.stop(matcher)
     if kind == "lagging":

@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from typing import Final, Protocol
 
-from .. import subjects
 from ..ports import (
     Delivery,
     DurableSpec,
@@ -138,11 +137,7 @@ class CommitEventStreams:
             async for batch in batches:
                 for recorded in batch.messages:
                     stream.last_sequence = recorded.sequence - 1
-                    guard = {
-                        subjects.EXPECTED_SEQUENCE: "0",
-                        subjects.EXPECTED_SUBJECT: subjects.scope_of(recorded.message),
-                    }
-                    stream.store(recorded.subject, recorded.message.encode(), headers=guard, time=recorded.time)
+                    stream.store(recorded.subject, recorded.message.encode(), time=recorded.time)
                     ahead.append(recorded.sequence)
                 while len(ahead) > MAX_AHEAD:
                     await self._clock.sleep(WAIT_S)

@@ -13,7 +13,7 @@ from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, KeptPart, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, INPUT_STREAMS, STREAM_SUBJECTS, Stream
-from .scope_reads import SharedEvent, scope_of
+from .scope_reads import SharedEvent
 
 PORTION = 1_000
 
@@ -135,13 +135,7 @@ async def _pages(
     portion: list[StoredMessage] = []
     async with aclosing(events):
         async for event in events:
-            headers = {
-                subjects.EXPECTED_SEQUENCE: "0",
-                subjects.EXPECTED_SUBJECT: scope_of(event.subject),
-            }
-            portion.append(
-                StoredMessage(stream, event.number, event.time, event.subject, headers, bytes(event.event.body))
-            )
+            portion.append(StoredMessage(stream, event.number, event.time, event.subject, {}, bytes(event.event.body)))
             if len(portion) >= PORTION:
                 yield portion
                 portion = []

@@ -167,8 +167,6 @@ class CommitView:
             note_decisions([one for one in shown.recorded if one is not None])
         for place, event in enumerate(shown.events):
             self._number = shown.first + place
-            if event.subject.startswith("repair."):
-                self._learn(SharedEvent(event, self._number, shown.at, None))
             feeds = self._routes.to(event.subject)
             if feeds or self._known:
                 one = SharedEvent(event, self._number, shown.at, shown.recorded[place] if shown.recorded else None)
@@ -186,11 +184,6 @@ class CommitView:
             known.append(one.read_or_error())
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
                 known[:] = _needed(cast("Sequence[Recorded[Message]]", known))
-
-    def _learn(self, one: SharedEvent) -> None:
-        """Let the readers of this process skip an unreadable event that an operator set aside."""
-        if isinstance(message := getattr(one.read_or_error(), "message", None), Voided):
-            subjects.set_aside(message)
 
     # --- followers -----------------------------------------------------------------------------------------------------
 
@@ -386,16 +379,12 @@ class CommitView:
         return events
 
     async def _is_set_aside(self, error: DecodeError) -> bool:
-        """Return whether an operator set an unreadable event aside.
-
-        Only the newest of these decisions are remembered.
-        """
-        if (unreadable := error.stored) is None or subjects.is_set_aside(unreadable):
-            return unreadable is not None
-        for recorded in await self._events_of(scope_of(subjects.voided(unreadable.stream, unreadable.sequence))):
-            if isinstance(recorded.message, Voided):
-                subjects.set_aside(recorded.message)
-        return subjects.is_set_aside(unreadable)
+        """Return whether an operator set an unreadable event aside."""
+        if (unreadable := error.stored) is None:
+            return False
+        decided = await self._events_of(scope_of(subjects.voided(unreadable.stream, unreadable.sequence)))
+        voided = (one.message for one in decided)
+        return any(isinstance(one, Voided) and one.digest == unreadable.digest for one in voided)
 
     def _in_memory(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError] | None":
         """Return all events of a scope; None: they must be read."""

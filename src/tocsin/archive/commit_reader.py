@@ -87,13 +87,8 @@ def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
 
 
 def _message(event: CommitEvent, number: int, at: datetime, stored: datetime) -> StoredMessage:
-    stream, scope = subjects.stream_of(event.subject), subjects.guard_of(event.subject) or event.subject
-    headers = {
-        subjects.EXPECTED_SEQUENCE: "0",
-        subjects.EXPECTED_SUBJECT: scope,
-        STORED: utc_text(stored, "microseconds"),
-    }
-    return StoredMessage(stream, number, at, event.subject, headers, bytes(event.body))
+    headers = {STORED: utc_text(stored, "microseconds")}
+    return StoredMessage(subjects.stream_of(event.subject), number, at, event.subject, headers, bytes(event.body))
 
 
 _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)

@@ -86,13 +86,12 @@ async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIter
 
 
 def decoded(stored: StoredMessage) -> Recorded[Message]:
-    """Return a stored message, decoded; a foreign message is a `Foreign`.
+    """Return a stored message, decoded.
 
     Raises:
         DecodeError: this version cannot decode it; `sequence` names the message.
     """
-    subject, stream = stored.subject, stored.stream
-    return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time, stream=stream)
+    return subjects.recorded(stored.subject, stored.body, stored.headers, stored.sequence, stored.time)
 
 
 def is_definition(subject: str) -> bool:

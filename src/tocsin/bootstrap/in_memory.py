@@ -105,7 +105,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     clock = clock or LoopClock()
     foreign, key = ForeignMessages(), token_bytes(32)
     inputs, commit_log, projections = (
-        InMemoryEventLog(clock, foreign=foreign),
+        InMemoryEventLog(clock),
         InMemoryCommitLog(clock),
         InMemoryProjections(clock),
     )

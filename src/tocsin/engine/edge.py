@@ -170,11 +170,6 @@ class EdgeDecisions:
 
     async def _settle_lane(self, subscription: BoundSubscription, lane: Sequence[Delivery]) -> None:
         for delivery in lane:
-            reason = subjects.foreign_reason(delivery.subject, delivery.headers)
-            if reason is not None:
-                self._foreign.report(delivery.subject, delivery.sequence, delivery.time, reason)
-                await _sent(acknowledge([delivery]))
-                continue
             delay = await self.attempt(subscription, self._recorded(delivery))
             await _sent(acknowledge([delivery]) if delay is None else delivery.nak(delay))
 

@@ -1,7 +1,7 @@
-"""Void foreign messages (`subjects.foreign`) and unreadable events, one recorded event each.
+"""Void foreign messages in the log of commits and unreadable events, one recorded event each.
 
 Nothing is removed. Readers skip a foreign message before and after, so that no fold changes. The event says who looked at the message
-and why it may stay, so that the audit lists it instead of reporting it.
+and why it may stay, so that the doctor reports it no more.
 
 An unreadable event holds up what rests on it until it is voided; then readers skip it too. Its execution would go on as if the event had not
 been stored, and might run a step twice. So an open execution is cancelled first.
@@ -50,10 +50,10 @@ class FoundMessage:
 async def find(
     log: StoredLog, *, unreadable: bool = False, reported: Collection[ForeignReport] = ()
 ) -> list[FoundMessage]:
-    """Return all foreign messages that are not voided, from the streams and the archive.
+    """Return the foreign messages that are not voided, of those that processes met.
 
-    `unreadable`: return the events instead that this version cannot read. `reported`: findings of processes: also messages in the log of commits,
-    which only processes judge, and events that no state accepts.
+    `unreadable`: return the events instead that this version cannot read, from the log and the archive. `reported`: what processes met: foreign
+    messages, and events that no state accepts.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -64,14 +64,9 @@ async def find(
     voided: set[tuple[str, int, str]] = set()
     for stream, end in ends.items():
         async for message in _messages(log, stream, end):
-            reason = subjects.foreign_reason(message.subject, message.headers, stream=stream)
-            reason = reason or subjects.junk_reason(message.subject, message.body)
-            wrong = _unreadable(message) if unreadable and reason is None else None
-            wrong = wrong or (unapplied.get((stream, message.sequence)) if unreadable else None)
-            if wrong is not None:
+            wrong = unreadable and (_unreadable(message) or unapplied.get((stream, message.sequence)))
+            if wrong:
                 found[stream, message.sequence] = FoundMessage.of(message, wrong)
-            elif reason is not None and not unreadable:
-                found[stream, message.sequence] = FoundMessage.of(message, reason)
             elif message.subject.startswith(_REPAIRS):
                 event = subjects.decode(message.subject, message.body)
                 if isinstance(event, Voided):

@@ -49,12 +49,11 @@ The stream of the log republishes under `cron.`, and a stream may not republish 
     paths       subjects of messages, and the scopes that guards cover
     codec       from a subject and a body to a message
     filters     filters over many subjects
-    foreign     messages that no stage stored; `set_aside`: events that no version reads
+    stored      stored messages, and inputs that are copies
 """
 
 from .codec import *
 from .filters import *
-from .foreign import *
 from .names import *
 from .paths import *
-from .set_aside import *
+from .stored import *

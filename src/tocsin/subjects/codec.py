@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, TypeVar
+from datetime import datetime
+from typing import Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
@@ -13,11 +14,31 @@ from ..domain.definition.errors import problems
 from ..domain.errors import TocsinError
 from ..domain.ids import is_execution_id
 from ..domain.trace_context import parse
-from .names import ANY, MAX_NAME_LENGTH, OUTSIDE_INPUTS, PUBLIC_INPUTS, REST, SCOPE_TOKENS, name, request_subject
+from .names import (
+    ANY,
+    MAX_NAME_LENGTH,
+    OUTSIDE_INPUTS,
+    PUBLIC_INPUTS,
+    REST,
+    SCOPE_TOKENS,
+    Stream,
+    name,
+    request_subject,
+)
 from .paths import KINDS
-from .set_aside import UnreadableMessage
 
 _M = TypeVar("_M", bound=e.Message)
+
+
+class UnreadableMessage(NamedTuple):
+    """A stored message that does not decode."""
+
+    stream: Stream
+    subject: str
+    sequence: int
+    time: datetime
+    digest: str
+    """The digest of its body (`digest_of`)."""
 
 
 class DecodeError(TocsinError, ValueError):

@@ -10,7 +10,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain import lock
-from ...domain.events import Message, Recorded, Timer, Voided
+from ...domain.events import Message, Recorded, Timer
 from ...ports import (
     Append,
     Batch,
@@ -32,7 +32,7 @@ from ...ports import (
     write_each,
 )
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
-from ...telemetry.foreign import ForeignMessages
+from ...telemetry import trace_ids
 from .. import decision_lines
 from .clock import Alarm, AlarmClock, ManualClock
 from .durable import InMemoryDurable
@@ -40,6 +40,9 @@ from .stored_stream import Entry, Proposal, StoredStream, write_together
 
 MAX_PAYLOAD: Final = 1_048_576
 """The number of bytes in a message that a server accepts by default."""
+
+
+_EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
 
 class InMemoryEventLog:
@@ -54,13 +57,12 @@ class InMemoryEventLog:
         *,
         is_replicated: bool = False,
         has_batches: bool = False,
-        foreign: ForeignMessages | None = None,
         replicas: int = 1,
     ) -> None:
         """Start with empty streams.
 
         `is_replicated`: an appended event is in flight for one turn of the loop. `has_batches`: the decisions of one
-        `write` are stored as atomic batches. `foreign` records the foreign messages that reads meet. `replicas`: the number that it says each
+        `write` are stored as atomic batches. `replicas`: the number that it says each
         stream has.
         """
         self.clock: AlarmClock = clock or ManualClock()
@@ -70,7 +72,6 @@ class InMemoryEventLog:
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
-        self._noted = foreign or ForeignMessages()
 
     @property
     def max_message_bytes(self) -> int:
@@ -95,7 +96,7 @@ class InMemoryEventLog:
         guards: dict[str, int] = {}
         for decision in decisions:
             scope, expect = decision.scope, decision.expect
-            guard = {subjects.EXPECTED_SEQUENCE: str(expect), subjects.EXPECTED_SUBJECT: scope}
+            guard = {_EXPECTED: str(expect), f"{_EXPECTED}-Subject": scope}
             for fact in decision.events:
                 subject, body = subjects.subject_of(fact), fact.encode()
                 check_subject(subject)
@@ -197,9 +198,7 @@ class InMemoryEventLog:
 
     def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
-        newest = [
-            self._recorded(entry) for entry in stream.with_hidden(stream.last_of_each((scope,)), self._is_foreign)
-        ]
+        newest = [self._recorded(entry) for entry in stream.last_of_each((scope,))]
         first = lock.first_needed(newest)
         facts = [recorded for recorded in newest if recorded.sequence > after]
         if not first or not facts:
@@ -230,8 +229,6 @@ class InMemoryEventLog:
     async def last(self, subject: str) -> Recorded[Message] | None:
         stream = self._streams[subjects.stream_of(subject)]
         entry = stream.last(subject)
-        if entry is not None and self._is_foreign(entry):
-            entry = stream.newest_event(subject, self._is_foreign, before=entry.sequence)
         return None if entry is None else self._recorded(entry)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
@@ -258,8 +255,7 @@ class InMemoryEventLog:
                 if not messages:
                     raise
                 break
-            if not subjects.is_foreign(recorded):
-                messages.append(recorded)
+            messages.append(recorded)
             if len(messages) == limit:
                 break
         return messages
@@ -273,8 +269,9 @@ class InMemoryEventLog:
         while True:
             upto = stored.last_sequence
             if entries or is_first:
-                readable = [self._noted.note(recorded) for recorded in _readable(entries, decode)]
-                messages = [recorded for recorded in readable if not subjects.is_foreign(recorded)]
+                messages = _readable(entries, decode)
+                for recorded in messages:
+                    trace_ids.note(recorded.message)
                 yield Batch(messages, caught_up=True, upto=upto)
             is_first = False
             if stored.last_sequence == upto:
@@ -287,7 +284,7 @@ class InMemoryEventLog:
         upto = 0 if isinstance(after, datetime) else after
         is_first = True
         while True:
-            entries = [entry for entry in _behind(stored, filters, upto) if not entry.is_foreign]
+            entries = _behind(stored, filters, upto)
             headings = [Heading(e.subject, e.sequence, e.time) for e in entries if since is None or e.time >= since]
             upto = max(upto, stored.last_sequence)
             if headings or is_first:
@@ -329,28 +326,11 @@ class InMemoryEventLog:
             raise ValueError(f"durable {spec.name!r} exists as {durable.spec}")
         return durable
 
-    def _is_foreign(self, entry: Entry) -> bool:
-        return subjects.is_foreign(self._recorded(entry))
-
-    def _recorded(self, entry: Entry) -> Recorded[Message]:
-        try:
-            recorded = entry.recorded()
-        except DecodeError as error:
-            if not self._learns_of(error):
-                raise
-            recorded = entry.recorded()
-        return self._noted.note(recorded)
-
-    def _learns_of(self, error: DecodeError) -> bool:
-        """Return whether an operator set aside what could not be read."""
-        unreadable = error.stored
-        if unreadable is None or subjects.guard_of(unreadable.subject) is None:
-            return False
-        entry = self._streams[Stream.LEDGER].last(subjects.voided(unreadable.stream, unreadable.sequence))
-        decision = None if entry is None else entry.recorded().message
-        if isinstance(decision, Voided):
-            subjects.set_aside(decision)
-        return subjects.is_set_aside(unreadable)
+    @staticmethod
+    def _recorded(entry: Entry) -> Recorded[Message]:
+        recorded = entry.recorded()
+        trace_ids.note(recorded.message)
+        return recorded
 
     def _capturing(self, subject: str) -> StoredStream:
         stream = subjects.stream_of(subject)

@@ -125,20 +125,15 @@ class Entry:
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
     decoded: Message | None = None
-    """Its message, if the process decoded it already. It is no foreign message."""
+    """Its message, if the process decoded it already."""
 
     @property
     def message_id(self) -> str | None:
         """The id that its publisher set."""
         return self.headers.get(subjects.MESSAGE_ID)
 
-    @property
-    def is_foreign(self) -> bool:
-        """Whether no stage stored it."""
-        return self.decoded is None and subjects.foreign_reason(self.subject, self.headers) is not None
-
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
-        """Return the decoded message; a foreign message is a `Foreign`.
+        """Return the decoded message.
 
         Raises:
             DecodeError: it does not decode.
@@ -273,24 +268,6 @@ class StoredStream:
         """Return the newest message of each matching subject, oldest first."""
         newest = {sequences[-1] for name in filters for sequences in self._tree.each(name)}
         return [self._entries[sequence] for sequence in sorted(newest)]
-
-    def with_hidden(self, entries: Iterable[Entry], is_foreign: Callable[[Entry], bool]) -> list[Entry]:
-        """Return messages and the events that foreign messages among them hide, oldest first."""
-        by_sequence = {entry.sequence: entry for entry in entries}
-        for entry in tuple(by_sequence.values()):
-            is_literal = subjects.WILDCARDS.isdisjoint(entry.subject.split("."))
-            if (
-                is_literal
-                and is_foreign(entry)
-                and (hidden := self.newest_event(entry.subject, is_foreign, before=entry.sequence)) is not None
-            ):
-                by_sequence[hidden.sequence] = hidden
-        return [by_sequence[sequence] for sequence in sorted(by_sequence)]
-
-    def newest_event(self, filter_subject: str, is_foreign: Callable[[Entry], bool], *, before: int) -> Entry | None:
-        """Return the newest matching message before a sequence that is not foreign."""
-        earlier = (entry for entry in reversed(self.matching((filter_subject,), 0)) if entry.sequence < before)
-        return next((entry for entry in earlier if not is_foreign(entry)), None)
 
     def matching(self, filters: tuple[str, ...], after: int) -> list[Entry]:
         """Return all matching messages after a sequence, oldest first."""

@@ -37,10 +37,10 @@ def repair(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the messages.")] = False,
     yes: Yes = False,
 ) -> None:
-    """Void the messages of the ledger and the log that no stage stored.
+    """Void the messages of the log of commits that no stage stored.
 
-    Reads both from their beginning, as the audit does, and stores an event for each message. Nothing is removed, and no job
-    changes: readers skip such a message anyway. Afterwards `audit` lists these messages instead of reporting them.
+    Stores an event for each message that a process met. Nothing is removed, and no job
+    changes: readers skip such a message anyway. Afterwards `status` and `doctor` report these messages no more.
     It needs NATS and its user `operator`: an HTTP API (`--server`) has no such operation.
 
     With `--unreadable`, void events instead that a stage stored and this version cannot read, such as events of a newer version

@@ -38,7 +38,7 @@ class Letter:
     @property
     def events(self) -> tuple[Recorded[Message], ...]:
         """The events of the dead letter, without foreign messages."""
-        return tuple(fact for fact in self.facts if not subjects.is_foreign(fact))
+        return tuple(self.facts)
 
 
 async def find(

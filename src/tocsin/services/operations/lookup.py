@@ -49,8 +49,8 @@ ReadFacts: TypeAlias = Callable[[str, str | None], Awaitable[Sequence[Recorded[M
 class ExecutionMatch:
     """An execution and the newest fact of each of its subjects, oldest first.
 
-    Foreign messages are among them, because a guard counts their sequences. The only fact of an execution that is requested and not
-    planned yet is the event that would begin it now. It is not stored, and its sequence is 0.
+    The only fact of an execution that is requested and not planned yet is the event that would begin it now. It is not stored, and its
+    sequence is 0.
     """
 
     job: str
@@ -64,8 +64,8 @@ class ExecutionMatch:
 
     @property
     def events(self) -> tuple[Recorded[Message], ...]:
-        """The stored events of the execution, without foreign messages."""
-        return tuple(fact for fact in self.facts if fact.sequence and not subjects.is_foreign(fact))
+        """The stored events of the execution."""
+        return tuple(fact for fact in self.facts if fact.sequence)
 
     @property
     def waits_for(self) -> WaitsFor | None:
@@ -146,7 +146,7 @@ async def is_newest(log: EventLog, match: ExecutionMatch) -> bool:
 async def _read(log: EventLog, execution_id: str, job: str | None) -> Sequence[Recorded[Message]]:
     scope = subjects.execution(job or subjects.ANY, execution_id)
     facts = of_one_job(await log.load(scope), execution_id)
-    return facts if subjects.has_events(facts) else await _requested(log, execution_id, job)
+    return facts or await _requested(log, execution_id, job)
 
 
 async def _requested(log: EventLog, execution_id: str, job: str | None) -> list[Recorded[Message]]:

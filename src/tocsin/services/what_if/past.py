@@ -114,7 +114,7 @@ class PastReader:
         facts: list[Recorded[Message]] = []
         async for portion in self._portions(Stream.LEDGER, filters, 0, upto):
             facts += await self.calculate(partial(_decoded, portion))
-        return [fact for fact in facts if not subjects.is_foreign(fact)]
+        return facts
 
     async def absences(self) -> list[Absence]:
         """Return the times of the window in which no ticker led, as far as recorded."""

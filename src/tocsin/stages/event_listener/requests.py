@@ -130,18 +130,15 @@ def name_of_message(delivery: Delivery) -> str:
 
 
 def of_end(delivery: Delivery) -> HeardEvent | None:
-    """Return the event of an end of an execution; None: no stage stored it.
+    """Return the event of an end of an execution; None: it is none.
 
     Raises:
         DecodeError: this version cannot read it.
     """
-    recorded = subjects.recorded(
-        delivery.subject, delivery.body, delivery.headers, delivery.sequence, delivery.time, is_reply=False
-    )
-    end = recorded.message
+    end = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(end, Completed | Failed | Cancelled):
         return None
-    return HeardEvent(cel.Event(_body(end), f"{end.job}.{end.type}", {}, recorded.time), end.execution_id, end.hops)
+    return HeardEvent(cel.Event(_body(end), f"{end.job}.{end.type}", {}, delivery.time), end.execution_id, end.hops)
 
 
 def _body(end: Completed | Failed | Cancelled) -> JsonValue:

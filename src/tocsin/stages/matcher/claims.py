@@ -214,7 +214,7 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
             agent=agent_of(fact.worker, fact.agent),
             epoch=fact.epoch,
         )
-    elif not subjects.is_foreign(recorded):
+    else:
         _, _, _, kind, *rest = recorded.subject.split(".")
         learn_end(board, scope, kind, rest, sequence, fact.encode())
 

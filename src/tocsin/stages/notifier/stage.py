@@ -57,8 +57,8 @@ from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, f
 from .sender import CURSOR, LEASE_S, Sender
 
 
-def _newest(before: Message | None, recorded: Recorded[Message]) -> Message | None:
-    return before if subjects.is_foreign(recorded) else recorded.message
+def _newest(_: Message | None, recorded: Recorded[Message]) -> Message | None:
+    return recorded.message
 
 
 NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, _newest)

@@ -168,8 +168,7 @@ class Recorder:
                         "unreadable event skipped", action="unreadable", sequence=stored.sequence, error=str(error)
                     )
                 else:
-                    if not subjects.is_foreign(recorded):
-                        messages.append(recorded)
+                    messages.append(recorded)
             yield Batch(messages, caught_up=False, upto=portion[-1].sequence, encoded=portion)
         yield Batch((), caught_up=True, upto=upto)
 

@@ -150,7 +150,7 @@ class Traces:
                 await self._clock.sleep(RETRY_DELAY_S)
             events = await self._log.load(scope)
             if events and events[-1].sequence >= ended.sequence:
-                return [event for event in events if not subjects.is_foreign(event)]
+                return events
         raise StaleRead.of(scope)
 
     async def _reports(self, ended: Ended, events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
@@ -165,7 +165,7 @@ class Traces:
         if not wanted:
             return []
         loaded = await self._log.load_each(*wanted)
-        return [report for reports in loaded.facts for report in reports if not subjects.is_foreign(report)]
+        return [report for reports in loaded.facts for report in reports]
 
     def _report_subject(self, ended: Ended, claim: Started, sequence: int | None, outcome: str) -> str:
         proof = ids.claim_proof(self._key, ended.execution_id, claim.step, claim.attempt, sequence)

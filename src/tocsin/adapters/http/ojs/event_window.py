@@ -175,10 +175,7 @@ class WindowReader:
                 with suppress(DecodeError):  # then the execution has what is known of it
                     loaded.append(await self.here.log.load(scope))
         self.earlier_left -= sum(map(len, loaded))
-        return [
-            [recorded for recorded in messages if recorded.sequence <= begin and not subjects.is_foreign(recorded)]
-            for messages in loaded
-        ]
+        return [[recorded for recorded in messages if recorded.sequence <= begin] for messages in loaded]
 
     def _reached(self, page: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
         """Return the messages of jobs in the namespaces of the caller."""

@@ -172,4 +172,4 @@ class NatsEventLog:
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:
         subject = self._names.from_wire(stored.subject)
-        return subjects.recorded_input(subject, stored.body, stored.headers, stored.sequence, stored.time)
+        return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time)

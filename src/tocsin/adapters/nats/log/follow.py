@@ -358,18 +358,18 @@ class _Consumer:
         return {"stream_name": self._stream, "config": config, "action": "create"}
 
 
-def _batch(  # the flag is that of `Batch`
+def _batch(
     decode: Decode,
     own: Collection[str],
     received: Sequence[Received],
-    caught_up: bool,
+    caught_up: bool,  # noqa: FBT001 - `Batch` has the same flag
     upto: int,
 ) -> Batch:
     messages: list[Recorded[Message]] = []
     for message in received:
         is_copied = subjects.is_copied_input(message.subject, message.headers, own)
         try:
-            recorded = subjects.recorded_input(
+            recorded = subjects.recorded(
                 message.subject,
                 message.body,
                 message.headers,
