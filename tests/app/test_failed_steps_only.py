@@ -5,11 +5,10 @@ from collections.abc import Callable
 import pytest
 
 from tests.stored_events import StoredEvents
-from tocsin import Context, Tocsin, subjects
+from tocsin import Context, Tocsin
 from tocsin.domain.events import Advanced, DeadLettered, Message, Recorded, Requested, Resolved
 from tocsin.services.operations import dead_letters
 from tocsin.services.operations.errors import OperationError
-from tocsin.subjects import Stream
 from tocsin.testing import Simulation
 
 ONCE = {"max_attempts": 1}
@@ -142,17 +141,6 @@ async def test_another_input_is_refused() -> None:
         with pytest.raises(OperationError) as refused:
             await replay(simulation, letter, input={"region": "us"})
         assert refused.value.code == "input-not-accepted"
-
-
-async def test_archived_results_are_refused() -> None:
-    async with Simulation(app) as simulation:
-        letter = await fail_once(simulation, daily, "load")
-        log = simulation.installation.log
-        for recorded in await log.load(subjects.execution(daily.name, letter)):
-            log.stream(Stream.LOG).remove(recorded.sequence)
-        with pytest.raises(OperationError) as refused:
-            await replay(simulation, letter)
-        assert refused.value.code == "dead-letter-archived"
 
 
 async def test_job_without_the_failed_step_is_refused() -> None:

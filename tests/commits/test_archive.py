@@ -60,7 +60,7 @@ class Archiving:
         self.max_messages = max_messages
         self.keeps_output = False
 
-    def archiver(self, **keeping: int) -> LogArchiver:
+    def archiver(self, **keeping: Any) -> LogArchiver:  # noqa: ANN401 - limits
         commits = CommitStorage(
             log=self.log,
             partition=0,

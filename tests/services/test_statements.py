@@ -8,7 +8,7 @@ from tocsin.domain.statements import read_statements
 from tocsin.services.jobs import Check, Job, Registry
 from tocsin.services.statements import AllRights, StatementRunner
 from tocsin.settings import Settings
-from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog, ManualClock
+from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
 BEFORE = JobDefinition.model_validate({"name": "job", "function": "f"})
 
@@ -33,7 +33,7 @@ async def test_alter_keeps_the_change_of_another_writer() -> None:
     log = InMemoryEventLog(clock)
     registry = Registry(log, InMemoryProjections(clock), clock)
     await registry.define(BEFORE)
-    runner = StatementRunner(registry, log, InMemoryStoredLog(log), clock, Settings(), rights=Interrupted(registry, 2))
+    runner = StatementRunner(registry, log, clock, Settings(), rights=Interrupted(registry, 2))
     [statement] = read_statements("ALTER JOB job SET TIMEOUT = 5")
     assert (await runner.run(statement)).changed
     facts = [fact.message for fact in await log.read("ledger.>")]
@@ -47,7 +47,7 @@ async def test_created_jobs_get_the_default_time_zone() -> None:
     log = InMemoryEventLog(clock)
     registry = Registry(log, InMemoryProjections(clock), clock)
     settings = Settings.model_validate({"execution": {"default_timezone": "Europe/Prague"}})
-    runner = StatementRunner(registry, log, InMemoryStoredLog(log), clock, settings)
+    runner = StatementRunner(registry, log, clock, settings)
     text = "CREATE JOB a SCHEDULE = '0 3 * * *' FUNCTION 'f'; CREATE JOB b SCHEDULE = '0 3 * * *' TIMEZONE = 'UTC' FUNCTION 'f'"
     for statement in read_statements(text):
         await runner.run(statement)

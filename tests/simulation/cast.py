@@ -143,7 +143,6 @@ class Node:
         ports = bootstrap.Ports(
             settings=around.settings,
             stored=stored,
-            archive=cast("Any", None),
             log=log,
             projections=projections,
             clock=clock,

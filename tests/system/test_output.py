@@ -6,7 +6,7 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from tests.system.running import running
-from tocsin import Context, Worker, subjects
+from tocsin import Context, Worker
 from tocsin.domain.events import Completed, Started
 from tocsin.services.operations.execution_output import ExecutionOutput, read_output
 from tocsin.services.operations.lookup import find
@@ -105,12 +105,12 @@ async def test_lines_outlive_their_stream_in_the_archive(nats_url: str, tmp_path
         [ended] = await tocsin.ended("etl", Completed)
 
         async def is_archived() -> bool:
-            return not await tocsin.log.load(subjects.execution("etl", ended.execution_id))
+            return len(await tocsin.installation.commits.archive.lines(ended.execution_id)) > 1
 
         await tocsin.until(is_archived)
         await tocsin.installation.connection.manage(f"STREAM.PURGE.{tocsin.installation.names.stream(Stream.OUTPUT)}")
         stored = tocsin.installation.stored
-        match = await find(tocsin.log, ended.execution_id, stored=stored)
+        match = await find(tocsin.log, ended.execution_id)
         found = await read_output(tocsin.log, match, stored=stored)
         assert [line.text for line in found.lines] == ["loading", "loaded"]
         assert (await read_output(tocsin.log, match)).lines == ()

@@ -1,7 +1,6 @@
 """The removal of heartbeats of executions that are over."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects
@@ -11,8 +10,6 @@ from ...ports import StoredLog, StreamPurge
 from ...subjects import Stream
 
 HEARTBEATS: Final = "heartbeat.>"
-SETTLED: Final = timedelta(minutes=1)
-"""The age of heartbeats from which they are removed: the fold may not have the beginning of their execution before."""
 MAX_REMOVED: Final = 5_000
 """Executions whose heartbeats are removed in one round."""
 
@@ -28,20 +25,21 @@ class FinishedHeartbeats:
         self._fold = fold
         self._streams = streams
         self._purge = purge
+        self._upto = 0
+        """The end of the stream at the run before: the fold may lack the executions of later heartbeats."""
 
-    async def run_once(self, now: datetime) -> int:
-        """Remove heartbeats; return the number of executions.
+    async def run_once(self) -> int:
+        """Remove heartbeats that were there at the run before; return the number of executions.
 
         Raises:
             LogUnavailable: the log did not answer.
         """
-        upto = (await self._streams.extent(Stream.PROGRESS)).last
+        upto, self._upto = self._upto, (await self._streams.extent(Stream.PROGRESS)).last
         newest: dict[tuple[str, str], int] = {}
         async for portion in self._streams.messages(Stream.PROGRESS, HEARTBEATS, after=0, upto=upto):
             for message in portion:
                 _, job, execution_id, *_ = message.subject.split(".")
-                if message.time <= now - SETTLED:
-                    newest[job, execution_id] = message.sequence
+                newest[job, execution_id] = message.sequence
         over = [one for one in newest if self._is_over(*one)][:MAX_REMOVED]
         for job, execution_id in over:
             await self._purge.purge(f"heartbeat.{job}.{execution_id}.>", upto=newest[job, execution_id])

@@ -59,8 +59,8 @@ class Archiver:
         """Archive and expire until cancelled. A failure only costs time: the rest is found again."""
         while True:
             try:
-                if (now := await self._leadership.time()) is not None:
-                    await self._heartbeats.run_once(now)
+                if await self._leadership.time() is not None:
+                    await self._heartbeats.run_once()
                 while (now := await self._leadership.time()) is not None and await self.run_once(now):
                     pass
             except ArchiveUnavailable as error:
