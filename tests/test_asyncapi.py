@@ -104,12 +104,12 @@ def test_document_has_every_filter_of_every_durable() -> None:
 
 
 @pytest.mark.parametrize(
-    "log", sorted((Path(__file__).parent / "histories").glob("*.jsonl")), ids=lambda path: path.stem
+    "log", sorted((Path(__file__).parent / "histories").glob("*.expected.json")), ids=lambda path: path.name
 )
 def test_stored_messages_fit_the_document(log: Path) -> None:
     """A message is one event or input, although a stage receives a batch."""
     checked = 0
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in log.with_name(log.name.replace(".expected.json", ".jsonl")).read_text(encoding="utf-8").splitlines():
         stored = json.loads(line)
         for channel in STAGES_DOCUMENT["channels"].values():
             if subjects.matches(channel["address"], Names().to_wire(stored["subject"])):

@@ -83,18 +83,6 @@ async def test_what_moves_all_the_time_is_given_up(world: World, monkeypatch: py
         await cancel(world.log, ID)
 
 
-async def test_a_replica_that_lags_hides_no_execution(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.given(admitted())
-    load = world.log.load
-
-    async def lagging(_: str) -> list[object]:
-        monkeypatch.setattr(world.log, "load", load)
-        return []
-
-    monkeypatch.setattr(world.log, "load", lagging)
-    assert (await cancel(world.log, ID)).changed
-
-
 async def test_unknown_execution_is_not_found(world: World) -> None:
     await world.given(admitted())
     with pytest.raises(NotFound, match=f"no execution has the id '{ID[:-1]}9'"):
