@@ -142,7 +142,6 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
         bool,
         typer.Option(
             "--decide-again",
-            hidden=True,
             help="Make each decision again, by this version and these settings, from what the log had before it.",
         ),
     ] = False,

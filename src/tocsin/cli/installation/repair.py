@@ -30,7 +30,6 @@ def repair(
         bool,
         typer.Option(
             "--lost-tail",
-            hidden=True,
             help="End the log where its newest commits were lost, so that no number is given again.",
         ),
     ] = False,
@@ -47,6 +46,9 @@ def repair(
     that was taken back. First upgrade, if there is a version that reads them: they wait for it, and nothing is lost. An open execution with such an
     event is cancelled, and never runs again. Then readers skip the event, and waiting inputs go on. Events are kept, with exit code 1, of an
     execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
+
+    With `--lost-tail`, end a log whose newest commits a server lost, such as after a power failure. Stop all processes first. Numbers of events, and with
+    them fencing tokens, go on above all that were given, and the history takes back what is beyond.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
