@@ -111,9 +111,7 @@ def first_tasks(admission: Admitted) -> list[Dispatched]:
 def proven(report: Report, *, key: bytes = KEY) -> Report:
     """Return a report as the worker of the claim that it names sends it; without a claim, as a stage does."""
     proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
-    after = report.claimed_after
-    place = None if after is None else ids.place_proof(key, proof, after)
-    return report.changed(proof=proof, place_proof=place)
+    return report.changed(proof=proof)
 
 
 def report(outcome: str, step: str = "main", attempt: int = 1, delivery: int | None = 1, **more: object) -> Report:

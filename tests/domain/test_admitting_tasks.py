@@ -2,14 +2,13 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, started
 from tocsin import subjects
 from tocsin.domain import execution, history, recovery
 from tocsin.domain.definition import RetryPolicy
@@ -29,13 +28,12 @@ from tocsin.domain.events import (
     Recorded,
     Recovered,
     Released,
-    Report,
     RetryScheduled,
     occurrence_meta,
     unfold,
     validated,
 )
-from tocsin.domain.execution import Execution, Phase, Status
+from tocsin.domain.execution import Phase, Status
 from tocsin.domain.recovery import Policy
 
 BOOM = Failure(type="ValueError", message="boom")
@@ -176,80 +174,6 @@ def test_task_dispatched_again_keeps_the_admission() -> None:
     newest = {r.subject: r for r in recorded([merged(admitted()), lost, again])}  # as a log is read
     state = execution.fold(newest.values())
     assert (state.status, state.steps["main"].phase, state.steps["main"].task) == (Status.ADMITTED, Phase.DISPATCHED, 3)
-
-
-# --- completion without state ----------------------------------------------------------------------------------------
-
-
-def sole_report(task: Dispatched, **fields: object) -> Report:
-    returned: dict[str, Any] = {
-        "token": task.token,
-        "claim": 3,
-        "sole": execution.sole_step(task),
-        "result": 5,
-        **fields,
-    }
-    return report("completed", attempt=task.attempt, **returned)
-
-
-@given(admissions())
-def test_sole_step_completes_without_state(admission: Admitted) -> None:
-    task = merged(admission)
-    state = execution.fold(recorded([task, started()]))
-    answer = sole_report(task)
-    assert [execution.complete_sole(answer, key=KEY)] == execution.succeed(state, answer, key=KEY)
-
-
-ALTERED: dict[str, dict[str, Any]] = {
-    "job": {"job": "another"},
-    "execution": {"execution_id": ID[:-1] + "2"},
-    "step": {"step": "other"},
-    "attempt": {"attempt": 2},
-    "no sole": {"sole": None},
-    "no claim": {"claim": None},
-    "no sequence": {"claim": 0},
-    "failed": {"outcome": "failed"},
-}
-ALTERED_SOLE: dict[str, Any] = {
-    "token": "0" * 32,
-    "scheduled_time": NOON + timedelta(microseconds=1),
-    "trigger": "manual",
-    "fence": None,
-    "replay_of": "another",
-}
-SAME_INSTANT = {
-    "naive": NOON.replace(tzinfo=None),
-    "other zone": NOON.astimezone(ZoneInfo("Europe/Berlin")),
-}
-
-
-@pytest.mark.parametrize("fields", ALTERED.values(), ids=ALTERED)
-def test_altered_report_takes_the_ordinary_road(fields: dict[str, Any]) -> None:
-    answer = sole_report(merged(admitted(fence=7)))
-    assert execution.complete_sole(answer, key=KEY) is not None
-    assert execution.complete_sole(answer.changed(**fields), key=KEY) is None
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [*ALTERED_SOLE.items(), *(("scheduled_time", at) for at in SAME_INSTANT.values())],
-    ids=[*ALTERED_SOLE, *SAME_INSTANT],
-)
-def test_altered_end_is_refused(field: str, value: object) -> None:
-    answer = sole_report(merged(admitted(fence=7)))
-    assert answer.sole is not None
-    altered = answer.sole.changed(**{field: value})
-    assert execution.complete_sole(answer.changed(sole=altered), key=KEY) is None
-
-
-def test_another_installation_refuses_the_token() -> None:
-    assert execution.complete_sole(sole_report(merged(admitted())), key=b"another key") is None
-
-
-def test_step_of_a_graph_has_no_sole_token() -> None:
-    state: Execution = execution.fold(recorded([admitted(plan({"a": (), "b": ("a",)}))]))
-    [task] = execution.dispatch(state, key=KEY)
-    assert (task.sole, execution.sole_step(task)) == (None, None)
 
 
 def test_changed_input_of_a_task_affects_no_other() -> None:

@@ -34,7 +34,7 @@ class Board(TaskBoard):
         """Take every task that may start, and store its claim."""
         assigned = self.assign((offer(slots=100, queues=("default", "mail")),), limit=100)
         for each, agent in assigned:
-            self.confirm(each, agent, sequence=1_000 + each.sequence, after=None)
+            self.confirm(each, agent, sequence=1_000 + each.sequence)
         return [each for each, _ in assigned]
 
     def end(self, each: OpenTask) -> None:
@@ -127,7 +127,7 @@ def test_full_namespace_holds_up_its_queues_alone() -> None:
     running, waiting, other = task(1, queue="team.a"), task(2, queue="team.b"), task(3, queue="mail")
     board.dispatch(running)
     [(claimed, agent)] = board.assign((offer(queues=("team.a",)),), limit=1)
-    board.confirm(claimed, agent, sequence=1_001, after=None)
+    board.confirm(claimed, agent, sequence=1_001)
     for each in (waiting, other):
         board.dispatch(each)
     board.note_hold_ups({}, [])

@@ -40,7 +40,7 @@ def chosen(board: TaskBoard, *offers: Offer, limit: int = 100) -> list[tuple[int
 def claimed(board: TaskBoard, agent_id: str = "a", *, slots: int = 1) -> AgentClaim:
     """Assign one task and store its claim."""
     ((each, to),) = board.assign([offer(agent_id, slots=slots)], limit=1)
-    return board.confirm(each, to, sequence=each.sequence + 1, after=each.sequence)
+    return board.confirm(each, to, sequence=each.sequence + 1)
 
 
 def started(board: TaskBoard, of: OpenTask, agent_id: str | None, sequence: int) -> None:
@@ -190,8 +190,7 @@ def test_own_claim_may_be_followed_before_its_answer() -> None:
     board.dispatch(of)
     board.assign([offer("a")], limit=1)
     started(board, of, "a", 2)
-    claim = board.confirm(of, "a", sequence=2, after=1)
-    assert claim.after == 1
+    claim = board.confirm(of, "a", sequence=2)
     assert board.claims_of("a") == (claim,)
 
 
@@ -285,7 +284,7 @@ class Moves:
         for each, agent_id in self.board.assign([offer("a", slots=free)], limit=1):
             assert free > 0
             self._sequence += 1
-            self.board.confirm(each, agent_id, sequence=self._sequence, after=self._sequence - 1)
+            self.board.confirm(each, agent_id, sequence=self._sequence)
 
 
 MOVES = ("dispatched", "started", "released", "answered", "over", "assigned", "put-back")

@@ -70,7 +70,7 @@ def offer(agent_id: str = "a", *functions: str, slots: int = 1, queues: tuple[st
 def claimed(board: TaskBoard) -> list[AgentClaim]:
     """Assign what may run, and store the claims."""
     assignments = board.assign((offer(slots=100),), limit=100)
-    return [board.confirm(each, to, sequence=1_000 + each.sequence, after=None) for each, to in assignments]
+    return [board.confirm(each, to, sequence=1_000 + each.sequence) for each, to in assignments]
 
 
 # --- priorities ------------------------------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ def test_queues_without_tasks_are_forgotten() -> None:
         for sequence in (2 * number, 2 * number + 1):
             board.dispatch(task(sequence, queue=queue, job=queue, limit=9, value=queue))
         ((each, _),) = board.assign([offer(queues=(queue,))], limit=1)
-        claim = board.confirm(each, "a", sequence=1_000_000 + number, after=None)
+        claim = board.confirm(each, "a", sequence=1_000_000 + number)
         board.end_step(each.scope, each.step, sequence=claim.sequence + 1)
         board.end_execution(each.scope)
         board.end_execution(task(2 * number + 1, job=queue).scope)
@@ -176,7 +176,7 @@ def test_every_end_of_a_claim_makes_room(end: str) -> None:
     board = board_of(task(1, limit=1), task(2, limit=1))
     ((first, agent_id),) = board.assign([offer()], limit=100)
     if end != "put_back":
-        board.confirm(first, agent_id, sequence=5, after=None)
+        board.confirm(first, agent_id, sequence=5)
     match end:
         case "end_step":
             board.end_step(first.scope, "main", sequence=6)
@@ -302,7 +302,7 @@ class Model:
             self.is_ordered = False
             self.board.put_back(each)
         elif name == "report":
-            self.board.confirm(each, "a", sequence=1_000 + each.sequence, after=None)
+            self.board.confirm(each, "a", sequence=1_000 + each.sequence)
             self.board.end_step(each.scope, "main", sequence=2_000 + each.sequence)
         else:
             self.forget(each)
@@ -372,7 +372,7 @@ def test_cost_of_choice_ignores_held_tasks(tasks_of_a_job: int) -> None:
         )
         claims = []
         for each, to in board.assign((offer(slots=tasks),), limit=tasks):
-            claims.append(board.confirm(each, to, sequence=tasks + each.sequence, after=None))
+            claims.append(board.confirm(each, to, sequence=tasks + each.sequence))
         assert len(claims) == keys
 
         def make_room() -> None:
@@ -441,7 +441,7 @@ def order_of_starts(board: TaskBoard, queues: tuple[str, ...], namespace: str) -
     starts: list[str] = []
     while chosen := board.assign([Offer("a", queues, ("load",), 1)], limit=1):
         ((each, agent),) = chosen
-        claim = board.confirm(each, agent, sequence=each.sequence + 100_000, after=each.sequence)
+        claim = board.confirm(each, agent, sequence=each.sequence + 100_000)
         starts.append(each.queue)
         board.end_step(each.scope, each.step, sequence=claim.sequence + 1)
     return [place for place, queue in enumerate(starts, 1) if queue.startswith(f"{namespace}.")]

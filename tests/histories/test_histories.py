@@ -17,7 +17,6 @@ from tocsin.domain.events import (
     LockFact,
     Message,
     Recorded,
-    Report,
     Requested,
     unfold,
 )
@@ -53,13 +52,7 @@ def test_logs_hold_every_form_of_an_event() -> None:
     """Forms of one event that differ in the fields that they leave out."""
     messages = [recorded.message for log in LOGS for recorded in read(log)]
     tasks = [message for message in messages if isinstance(message, Dispatched)]
-    assert {(task.admits is not None, task.sole is not None) for task in tasks} == {
-        (True, True),  # the only step of an execution, admitted by the same event
-        (False, True),  # the only step, admitted before or dispatched again
-        (False, False),  # a step of a graph
-    }
-    reports = [message for message in messages if isinstance(message, Report)]
-    assert {report.sole is not None for report in reports} == {True, False}
+    assert {task.admits is not None for task in tasks} == {True, False}
     locks = [message for message in messages if isinstance(message, LockFact)]
     assert {type(message).__name__ for message in locks} == {"Acquired", "Queued"}
 

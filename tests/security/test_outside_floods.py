@@ -203,8 +203,6 @@ def report_of(task: Recorded[Dispatched], claim: int, key: bytes, *, is_failed: 
         delivery=1,
         token=fact.token,
         claim=claim,
-        claimed_after=task.sequence,
-        sole=None if is_failed else execution.sole_step(fact),
         error=Failure(type="E", retryable=False) if is_failed else None,
     )
     return proven(report, key=key)

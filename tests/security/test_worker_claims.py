@@ -15,7 +15,7 @@ from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.agents import NatsAgentChannel
 from tocsin.bootstrap import Installation
-from tocsin.domain import execution, ids
+from tocsin.domain import ids
 from tocsin.domain.agent import Assignment, HoldList, unframed
 from tocsin.domain.events import (
     Cancelled,
@@ -106,12 +106,9 @@ class Former:
             "delivery": assignment.delivery,
             "token": task.token,
             "claim": assignment.claim,
-            "claimed_after": assignment.after,
             "proof": assignment.proof,
-            "place_proof": assignment.place_proof,
             "result": "of the former",
             "worker": "mail",
-            "sole": execution.sole_step(task) if outcome == "completed" else None,
             "error": Failure(type="Forged", retryable=False) if outcome == "failed" else None,
         }
         return validated(Report, {**fields, **changed})
@@ -212,12 +209,10 @@ async def test_former_holder_ends_no_claim_of_another(secured: Server, tmp_path:
         tocsin, former = scene.tocsin, scene.former
         lies: list[dict[str, Any]] = [
             {"claim": scene.claim},
-            {"claim": scene.claim, "claimed_after": scene.before},
             {"claim": scene.claim, "delivery": None},
             {"claim": None, "delivery": None},
             {"claim": None, "proof": None},
             {"claim": scene.claim, "proof": None},
-            {"claim": scene.claim, "sole": None},
         ]
         honest = former.report("failed")
         lied = [former.report(outcome, **lie) for outcome in ("completed", "failed") for lie in lies]

@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.domain import execution, ids
+from tocsin.domain import ids
 from tocsin.domain.agent import Assignment, HoldList, unframed
 from tocsin.domain.events import Dispatched, Failure, Message, PoisonMessage, Recorded, Report, Started, validated
 from tocsin.ports import LogUnavailable
@@ -151,10 +151,7 @@ class Forger:
             error=None if outcome == "completed" else Failure(type=said, message=said),
             worker=NAME,
             claim=assignment.claim,
-            claimed_after=assignment.after,
             proof=assignment.proof,
-            place_proof=assignment.place_proof,
-            sole=execution.sole_step(task) if outcome == "completed" else None,
         )
 
     # --- lies ----------------------------------------------------------------------------------------------------------
@@ -168,7 +165,6 @@ class Forger:
         of_the_attempt = [got for got in self._received if _attempt(got.task) == _attempt(target.message)]
         got = chance.choice(of_the_attempt or self._received) if self._received else None
         if got is not None and got.assignment.claim == target.sequence:
-            await self._misplace(got)
             return
         outcome = chance.choice(("completed", "failed"))
         invented = f"{chance.getrandbits(128):032x}"
@@ -181,25 +177,14 @@ class Forger:
             "token": got.task.token if got and chance.random() < 0.7 else invented,
             "delivery": chance.choice((claim.delivery, claim.delivery, claim.delivery + 1, None)),
             "claim": chance.choice((target.sequence, target.sequence, target.sequence + 1, None)),
-            "claimed_after": chance.choice((target.sequence - 1, self._before(target), None)),
             "proof": chance.choice((got.assignment.proof, got.assignment.proof, invented)) if got else invented,
-            "place_proof": got.assignment.place_proof if got else invented[:16],
             "outcome": outcome,
             "result": FORGED if outcome == "completed" else None,
             "error": None if outcome == "completed" else Failure(type=FORGED, message=FORGED, retryable=False),
             "worker": claim.worker,
         }
         report = validated(Report, fields)
-        if got is not None and outcome == "completed" and chance.random() < 0.5:
-            report = report.changed(sole=execution.sole_step(got.task))
         await self._store(report)
-
-    async def _misplace(self, got: Task) -> None:
-        """Report on its own claim, with a lie about the event before it."""
-        newest = max(found.sequence for found in self._events(got.task))
-        changes = {"claimed_after": self._chance.choice((1, newest - 1, newest)), "place_proof": "0" * 16}
-        report = self._of_its_own(got, self._chance.choice(("completed", "failed")))
-        await self._store(report.changed(**changes))
 
     async def _garble(self) -> None:
         """Store bodies that are no reports, or those of another subject."""
@@ -234,10 +219,6 @@ class Forger:
         claims = [found for kind in subjects.filters_of(Started) for found in at_once(self._server.read(kind))]
         newest = sorted(claims, key=lambda found: found.sequence)[-RECENT:]
         return [found for found in newest if isinstance(found.message, Started)]  # type: ignore[misc]
-
-    def _before(self, claim: Recorded[Started]) -> int:
-        events = self._events(claim.message)
-        return max((event.sequence for event in events if event.sequence < claim.sequence), default=1)
 
     def _events(self, of: Dispatched | Started) -> list[Recorded[Message]]:
         return at_once(self._server.read(subjects.execution(of.job, of.execution_id)))

@@ -39,9 +39,7 @@ async def claims(world: World, number: int) -> list[AgentClaim]:
         open_task = OpenTask(
             scope, of.step, 1, recorded.sequence, recorded.subject, "load", "default", "f", recorded.time, b"{}"
         )
-        claims.append(
-            board.confirm(open_task, agent_key("w", WORKER), sequence=await world.log.tail(scope), after=None)
-        )
+        claims.append(board.confirm(open_task, agent_key("w", WORKER), sequence=await world.log.tail(scope)))
     return claims
 
 
@@ -59,7 +57,7 @@ async def test_a_lagging_scope_leaves_the_other_claims(
     monkeypatch.setattr(world.log, "load_each", lagging)
     board = TaskBoard()
     for claim in (first, *others):
-        board.confirm(claim.task, claim.agent, sequence=claim.sequence, after=None)
+        board.confirm(claim.task, claim.agent, sequence=claim.sequence)
 
     assert await Releases(world.log, board, world.clock).still_open([first, *others]) == others
     assert board.claim_of(first.task.scope, first.task.step) is not None  # it is not withdrawn on such a read
@@ -73,7 +71,7 @@ async def test_an_unknown_agent_leaves_the_other_tasks(world: World) -> None:
     agents.read()
     board = TaskBoard()
     sent = [
-        board.confirm(task(sequence), agent_key("w", agent_id), sequence=sequence + 1, after=sequence)
+        board.confirm(task(sequence), agent_key("w", agent_id), sequence=sequence + 1)
         for sequence, agent_id in ((1, GONE), (3, WORKER))
     ]
     releases = Releases(world.log, board, world.clock)

@@ -248,7 +248,6 @@ async def test_task_is_claimed_and_handed_over(hall: Hall) -> None:
     [(assignment, task)] = agent.got
     [dispatched] = await hall.world.recorded(Dispatched)
     assert (assignment.claim, assignment.sequence, assignment.delivery) == (claim.sequence, dispatched.sequence, 1)
-    assert assignment.after == dispatched.sequence
     assert task.input == {"to": "ann"}
     await agent.reports()
     assert len(await hall.world.stored(Completed)) == 1
@@ -922,8 +921,7 @@ async def test_successor_hands_over_what_was_only_claimed(hall: Hall) -> None:
     await hall.matcher()
     await agent.holds()
     await hall.work()
-    [(assignment, _)] = agent.got
-    assert assignment.after is None
+    assert len(agent.got) == 1
     assert len(await hall.started()) == 1
 
 

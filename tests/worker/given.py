@@ -147,8 +147,6 @@ class Bench:
             delivery=delivery,
             claim=sequence,
             proof=proof,
-            after=before,
-            place_proof=ids.place_proof(KEY, proof, before),
             heartbeat=heartbeat,
         )
         return AssignedTask(assignment, recorded.message.encode(), self.handed_back.append)

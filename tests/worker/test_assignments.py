@@ -43,7 +43,6 @@ class AssignedBench(AgentBench):
             delivery=1,
             claim=sequence,
             proof="proof",
-            after=facts[-1].sequence,
         )
 
     async def hand_over(self, assignment: Assignment, task: Dispatched) -> None:
@@ -90,7 +89,7 @@ async def test_report_names_the_claim_of_the_matcher(bench: AssignedBench) -> No
         await settle()
     await serving.stopped()
     [report] = reports
-    assert (report.outcome, report.claim, report.claimed_after) == ("completed", assignment.claim, assignment.after)
+    assert (report.outcome, report.claim) == ("completed", assignment.claim)
     assert report.result == 1
     state = execution.fold(await bench.log.load(subjects.scope_of(task)))
     assert execution.succeed(state, report, key=KEY) != []

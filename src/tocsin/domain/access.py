@@ -292,12 +292,7 @@ def masked(message: Message) -> Message:
     The tokens of a task permit a report on it, so only the worker may see them.
     """
     match message:
-        case Dispatched():
-            return message.changed(token=MASK, sole=MASK if message.sole else None)
-        case Report():
-            sole = message.sole.changed(token=MASK) if message.sole else None
-            return message.changed(token=MASK, sole=sole)
-        case EnvelopeData():
+        case Dispatched() | Report() | EnvelopeData():
             return message.changed(token=MASK)
         case _:
             return message

@@ -118,8 +118,6 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
         delivery: the number of the claim's delivery.
         claim: the sequence of the claim.
         proof: the secret that a report on the claim must carry.
-        after: the sequence of the event before the claim; None: unknown.
-        place_proof: the secret that proves `after`.
         heartbeat: what an earlier attempt or delivery of the step sent last; None: nothing, or it is lost.
         epoch: the epoch of the agent as the owner of the task's resource; None: the task needs none.
     """
@@ -130,8 +128,6 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     delivery: int
     claim: int
     proof: str
-    after: int | None = None
-    place_proof: str | None = None
     heartbeat: Any = None
     epoch: int | None = None
 

@@ -193,14 +193,6 @@ def claim_proof(key: bytes, execution_id: str, step: str, attempt: int, claim: i
     return blake2b(parts, key=key, digest_size=16, person=b"claim").hexdigest()
 
 
-def place_proof(key: bytes, proof: str, after: int) -> str:
-    """Return the proof that an event came directly before a claim.
-
-    `proof` is that of the claim, and `after` the sequence of the event in the same scope.
-    """
-    return blake2b(f"{proof}:{after}".encode(), key=key, digest_size=8, person=b"place").hexdigest()
-
-
 def seal(secret: str, job: str = "") -> str:
     """Return the part of subjects that only the holder of a secret can name.
 

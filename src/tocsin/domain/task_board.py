@@ -35,8 +35,6 @@ class AgentClaim:
     """The agent that has it (`agent.agent_key`), or `NO_AGENT`."""
     delivery: int
     sequence: int
-    after: int | None = None
-    """The sequence of the event before the claim; None: unknown."""
     epoch: int | None = None
     """The epoch of the agent as the owner of the task's resource; None: the task needs none."""
     handed_at: float = float("-inf")
@@ -256,17 +254,14 @@ class TaskBoard:
                 tasks += [task for task, _ in self.assign([offer], limit=number, room=room)]
         return tasks
 
-    def confirm(
-        self, task: OpenTask, agent: str, *, sequence: int, after: int | None, epoch: int | None = None
-    ) -> AgentClaim:
+    def confirm(self, task: OpenTask, agent: str, *, sequence: int, epoch: int | None = None) -> AgentClaim:
         """Replace a reservation by its claim, which is stored."""
         known = self._claims.get(task.key)
         if known is not None and known.sequence == sequence:  # the fold was faster
-            known.after = after
             return known
         newest = self.newest(task.scope)
         self._drop(task.key)
-        claim = AgentClaim(task, agent, task.delivery, sequence, after, epoch)
+        claim = AgentClaim(task, agent, task.delivery, sequence, epoch)
         self._keep(claim)
         self.see(task.scope, newest)
         return claim

@@ -3,7 +3,7 @@
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain import execution, ids
+from ..domain import ids
 from ..domain.events import Dispatched, Report
 from ..domain.trace_context import parse
 from ..ports import Clock, LogUnavailable, Publisher, RequestRefused
@@ -36,10 +36,7 @@ def report_of(task: Dispatched, outcome: Succeeded | Failed, assigned: AssignedT
         token=task.token,
         worker=worker,
         claim=claim.claim,
-        claimed_after=claim.after,
         proof=claim.proof,
-        place_proof=claim.place_proof,
-        sole=execution.sole_step(task) if error is None else None,
         traceparent=task.traceparent,
     )
 

@@ -15,11 +15,9 @@ from .message import (
     Failure,
     Input,
     Json,
-    OwnMessage,
     ReleasedReason,
     Sequence,
     StartRate,
-    TriggerKind,
     TriggerSource,
     VersionedMessage,
     constant,
@@ -163,24 +161,6 @@ class CancelRequest(CheckedMessage):
 # --- reports ---------------------------------------------------------------------------------------------------------
 
 
-class SoleStep(OwnMessage, frozen=True, kw_only=True):
-    """The fields that end an execution of a single step, repeated from its task.
-
-    `token` proves that the task had these fields. So the execution can end without a read.
-    """
-
-    token: str
-    """The task's `sole`."""
-    scheduled_time: datetime
-    trigger: TriggerKind
-    fence: Sequence | None = None
-    """The fencing token of the execution's lock; absent: the job uses no lock."""
-    replay_of: str | None = None
-    """The dead letter that the execution replays."""
-    hops: int = 0
-    """The executions that events started one after the other, up to this execution; 0: no event started it."""
-
-
 class Report(VersionedMessage, frozen=True, kw_only=True):
     """The outcome of one attempt, as its worker reports it.
 
@@ -207,17 +187,8 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The name of the worker."""
     claim: Sequence | None = None
     """The sequence of the `started` event of this claim."""
-    claimed_after: Sequence | None = None
-    """The sequence of the event before `claim`.
-
-    A stage that has folded the execution up to this event does not need to read the log.
-    """
     proof: str | None = None
     """The secret that proves that the report is of the worker of `claim`, or of a stage; without it, no stage decides on the report."""
-    place_proof: str | None = None
-    """The secret that proves `claimed_after`; without it, the log is read."""
-    sole: SoleStep | None = None
-    """The end of the execution if this attempt completed; absent: the execution has other steps."""
     traceparent: str | None = None
     """The trace context of the task, for log lines alone; absent: the task has none, or a stage made the report."""
 

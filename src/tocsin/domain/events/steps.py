@@ -114,8 +114,6 @@ class Dispatched(ExecutionFact, frozen=True, kw_only=True):
     """The fencing token of the execution's lock; absent: the job uses no lock."""
     token: str
     """The secret of this attempt, which its workers receive. It makes the subjects of their output."""
-    sole: str | None = None
-    """The secret with which a report can complete the execution; absent: the execution has other steps."""
     replay_of: str | None = None
     """The dead letter that the execution replays."""
     meta: dict[str, Json] = {}

@@ -26,7 +26,6 @@ from .attempts import (
 from .lifecycle import (
     admit,
     cancel,
-    complete_sole,
     expire,
     gather,
     give_up,
@@ -34,7 +33,6 @@ from .lifecycle import (
     settle,
     skip,
     skip_reason,
-    sole_step,
 )
 from .state import (
     TERMINAL_STATUSES,
@@ -80,7 +78,6 @@ __all__ = [
     "cancel",
     "claim",
     "claims_on",
-    "complete_sole",
     "dispatch",
     "dispatch_missing",
     "dispatch_retry",
@@ -102,7 +99,6 @@ __all__ = [
     "settle",
     "skip",
     "skip_reason",
-    "sole_step",
     "succeed",
     "waiting_steps",
     "waits_for",

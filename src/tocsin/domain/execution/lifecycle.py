@@ -5,29 +5,22 @@ end of the execution repeats.
 """
 
 from collections.abc import Collection, Sequence
-from datetime import datetime
-from hmac import compare_digest
-from typing import Final, Literal, NamedTuple
+from typing import Literal
 
-from .. import ids, quorum
+from .. import quorum
 from ..events import (
     Actor,
     Admitted,
     Cancelled,
-    Completed,
     DependenciesSettled,
     DependencyRun,
-    Dispatched,
     ExecutionFact,
     Failed,
     Failure,
     QueuePurged,
     Recorded,
-    Report,
     Skipped,
     SkipReason,
-    SoleStep,
-    TriggerKind,
     WaitOutcome,
 )
 from .state import Execution, Status, identity_fields, request_fields, terminal_fields
@@ -156,64 +149,3 @@ def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned", "pois
 def unstarted_steps(state: Execution) -> tuple[str, ...]:
     """Return the steps that were never dispatched."""
     return tuple(name for name, step in state.steps.items() if step.phase is Phase.WAITING)
-
-
-_PURPOSE: Final = "sole"
-
-
-class EndFields(NamedTuple):
-    """The fields of the end of an execution that its task repeats."""
-
-    scheduled_time: datetime
-    trigger: TriggerKind
-    fence: int | None
-    replay_of: str | None
-    hops: int
-
-
-def sole_token(key: bytes, job: str, execution_id: str, attempt: tuple[str, int], end: EndFields) -> str:
-    """Return the secret that proves the end of an execution of a single step."""
-    at = end.scheduled_time.isoformat()
-    return ids.keyed_digest(
-        key, _PURPOSE, job, execution_id, *attempt, at, end.trigger, end.fence, end.replay_of, end.hops
-    )
-
-
-def sole_step(task: Dispatched) -> SoleStep | None:
-    """Return the fields that a report repeats; None: the execution has other steps."""
-    if task.sole is None:
-        return None
-    return SoleStep(
-        token=task.sole,
-        scheduled_time=task.scheduled_time,
-        trigger=task.trigger,
-        fence=task.fence,
-        replay_of=task.replay_of,
-        hops=task.hops,
-    )
-
-
-def complete_sole(report: Report, *, key: bytes) -> Completed | None:
-    """Return the end of an execution whose only step completed, without its state.
-
-    The append must be guarded by `report.claim`: while the claim is the newest event, the step is still running. None:
-    decide by the state (`succeed`).
-    """
-    sole = report.sole
-    if sole is None or report.outcome != "completed" or not report.claim:
-        return None
-    end = EndFields(sole.scheduled_time, sole.trigger, sole.fence, sole.replay_of, sole.hops)
-    token = sole_token(key, report.job, report.execution_id, (report.step, report.attempt), end)
-    if not compare_digest(sole.token.encode(), token.encode()):
-        return None
-    return Completed(
-        job=report.job,
-        execution_id=report.execution_id,
-        scheduled_time=sole.scheduled_time,
-        trigger=sole.trigger,
-        fence=sole.fence,
-        hops=sole.hops,
-        step=report.step,
-        attempt=report.attempt,
-        result=report.result,
-    )

@@ -11,7 +11,6 @@ from .. import ids
 from ..definition import LEADER_ONLY, value_of
 from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, RetryTimer, TaskLimit
 from ..ownership import EXECUTOR
-from .lifecycle import EndFields, sole_token
 from .state import Execution, Status, identity_fields, planned_step
 from .steps import Phase, Step, StepStates
 
@@ -147,7 +146,6 @@ def _task(
         trigger=requested.trigger,
         fence=state.fence,
         token=ids.report_token(key, requested.execution_id, step.name, attempt),
-        sole=_sole_token(state, step, attempt, key),
         replay_of=requested.replay_of,
         is_recovery=state.recovered_at is not None,
         original_scheduled_time=requested.scheduled_time if state.recovered_at else None,
@@ -187,14 +185,6 @@ class _Content(TypedDict):
     bind: dict[str, JsonValue] | None
     meta: Input
     tags: tuple[str, ...]
-
-
-def _sole_token(state: Execution, step: PlannedStep, attempt: int, key: bytes) -> str | None:
-    requested = state.request
-    if len(requested.plan.steps) != 1 or requested.plan.shard is not None:
-        return None  # the end names the shard, which a report does not repeat
-    end = EndFields(requested.scheduled_time, requested.trigger, state.fence, requested.replay_of, requested.hops)
-    return sole_token(key, requested.job, requested.execution_id, (step.name, attempt), end)
 
 
 def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:

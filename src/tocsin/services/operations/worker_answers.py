@@ -13,7 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ... import subjects
-from ...domain import execution, ids
+from ...domain import ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.events import (
@@ -180,7 +180,7 @@ def _has_failed(report: Report, since: Sequence[Message]) -> bool | None:
 
 
 def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:
-    claim, after = held.claim.message, _before(held)
+    claim = held.claim.message
     proof = ids.claim_proof(key, claim.execution_id, claim.step, claim.attempt, held.claim.sequence)
     return Report(
         job=claim.job,
@@ -194,20 +194,6 @@ def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure 
         error=error,
         worker=claim.worker or None,
         claim=held.claim.sequence,
-        claimed_after=after,
         proof=proof,
-        place_proof=None if after is None else ids.place_proof(key, proof, after),
-        sole=execution.sole_step(held.task.message) if error is None else None,
         traceparent=held.task.message.traceparent,
     )
-
-
-def _before(held: Held) -> int | None:
-    """Return the sequence before the claim if the claim is the newest fact.
-
-    A stage whose cached state ends there needs no read.
-    """
-    facts = held.found.facts
-    if len(facts) > 1 and facts[-1].sequence == held.claim.sequence:
-        return facts[-2].sequence
-    return None

@@ -109,7 +109,7 @@ class Claims:
         claims: list[StoredClaim] = []
         error: Exception | None = None
         for (scope, tasks), written in zip(by_scope.items(), await self._log.write(writes), strict=True):
-            claims += self._confirmed(tasks, written, expected[scope])
+            claims += self._confirmed(tasks, written)
             if isinstance(written.error, OutdatedState):
                 claims += await self._claim_after_newer_events(scope, tasks[len(written.sequences) :])
             elif written.error is not None:
@@ -118,14 +118,13 @@ class Claims:
             raise error
         return claims
 
-    def _confirmed(self, tasks: Assigned, written: Written, expect: int) -> list[StoredClaim]:
+    def _confirmed(self, tasks: Assigned, written: Written) -> list[StoredClaim]:
         claims: list[StoredClaim] = []
         for (task, started), sequence in zip(tasks, written.sequences, strict=False):
-            claims += self._confirm(task, started, sequence, expect)
-            expect = sequence
+            claims += self._confirm(task, started, sequence)
         return claims
 
-    def _confirm(self, task: OpenTask, started: Started, sequence: int, expect: int) -> list[StoredClaim]:
+    def _confirm(self, task: OpenTask, started: Started, sequence: int) -> list[StoredClaim]:
         """Note a stored claim; nothing: an event ended it meanwhile."""
         known = self._board.claim_of(task.scope, task.step)
         is_known = known is not None and known.sequence == sequence
@@ -138,7 +137,6 @@ class Claims:
                     task,
                     agent_of(started.worker, started.agent) or NO_AGENT,
                     sequence=sequence,
-                    after=expect,
                     epoch=started.epoch,
                 ),
             )
@@ -169,7 +167,7 @@ class Claims:
                 break
             expect = newer[-1].sequence
             [written] = await self._log.write([Append(tuple(started for _, started in tasks), expect)])
-            claims += self._confirmed(tasks, written, expect)
+            claims += self._confirmed(tasks, written)
             tasks = tasks[len(written.sequences) :]
             if not isinstance(written.error, OutdatedState):
                 break

@@ -69,7 +69,7 @@ class TaskSender:
         return [claim for claim, hand_over in hand_overs if hand_over in refused] if refused else []
 
     def _assignment(self, claim: AgentClaim, heartbeat: JsonValue) -> Assignment:
-        task, after = claim.task, claim.after
+        task = claim.task
         proof = ids.claim_proof(self._key, task.execution_id, task.step, task.attempt, claim.sequence)
         return Assignment(
             subject=task.subject,
@@ -78,8 +78,6 @@ class TaskSender:
             delivery=claim.delivery,
             claim=claim.sequence,
             proof=proof,
-            after=after,
-            place_proof=None if after is None else ids.place_proof(self._key, proof, after),
             heartbeat=heartbeat,
             epoch=claim.epoch,
         )
