@@ -20,6 +20,7 @@ from tocsin.adapters.system_clock import SystemClock
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Defined, Trigger
+from tocsin.engine import leadership
 from tocsin.engine.causes import Proposals
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain
@@ -187,6 +188,31 @@ async def test_older_snapshot_is_loaded_if_newest_is_damaged(place: Place) -> No
     async with place.running() as loop:
         assert same_state(loop.fold, fold)
         await place.trigger(loop, 7)
+
+
+class Timeless(InMemoryCommitLog):
+    """A log whose first requests for its time are not answered."""
+
+    refusals = 3
+
+    async def now(self) -> datetime:
+        self.refusals -= 1
+        if self.refusals >= 0:
+            raise LogUnavailable("no answer")
+        return await super().now()
+
+
+async def test_first_commit_waits_for_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of the year 1 would miss billions of instants."""
+    monkeypatch.setattr(leadership, "PAUSE_S", 0.01)
+    clock, turns = LoopClock(), InMemoryTurnChannel()
+    before, log = clock.now(), Timeless(clock)
+    process = CommitProcess(log, InMemoryEventLog(clock), clock, KEY, installation="i", name="command", turns=turns)
+    async with asyncio.timeout(20), process.running([], Watching()) as loop:
+        definition = JobDefinition(name="nightly", function="f")
+        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0, known_upto=0)
+        assert before - timedelta(seconds=1) <= loop.head.at <= clock.now()
+    assert log.refusals < 0
 
 
 @pytest.mark.parametrize("hours", [-24, 24])

@@ -350,7 +350,7 @@ class CommitLoop:
         self._is_blind = time_of_log is None
         at = self._chain.head.at
         if time_of_log is None and self.pending.proposals:
-            time_of_log = await self._leadership.time_of_proposals(at)
+            time_of_log = await self._leadership.time_of_proposals(at if self._chain.head.digest else None)
         now = max(time_of_log or at, at)
         if (led := self._leadership.led) != self.agenda.led:
             if self.agenda.led - led:

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from typing import Final
 
 from ..domain.log_events import Began, Left, LogEvent
 from ..ports import Clock, LogUnavailable
@@ -17,6 +18,9 @@ from .clock_guard import ClockGuard
 from .fold import Fold
 from .stage_leases import StageLeases
 from .terms import Term
+
+PAUSE_S: Final = 0.5
+"""The time after which the log's clock is asked again."""
 
 
 class Leadership:
@@ -63,17 +67,20 @@ class Leadership:
             return self._clock.now() if self._stages else None
         return await self._leases.time()
 
-    async def time_of_proposals(self, newest: datetime) -> datetime:
+    async def time_of_proposals(self, newest: datetime | None) -> datetime:
         """Return the time (UTC) of what this process stores although it leads nothing.
 
         A wrong clock of a command must not move the log's time, by which instants are decided. `newest`: that of the newest commit, which
-        counts as long as the log's clock is unknown.
+        counts as long as the log's clock is unknown; None: there is no commit, and the clock is asked until it answers.
         """
         if self._log_clock is None:
             return self._clock.now()
-        with suppress(LogUnavailable):
-            await self._log_clock.check()
-        return self._log_clock.now() or newest
+        while True:
+            with suppress(LogUnavailable):
+                await self._log_clock.check()
+            if (now := self._log_clock.now() or newest) is not None:
+                return now
+            await self._clock.sleep(PAUSE_S)
 
     def now(self) -> datetime:
         """Return the time (UTC) by the log's clock, or else by this machine's."""
