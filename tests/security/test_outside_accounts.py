@@ -26,7 +26,7 @@ from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.services.queues import queues
 from tocsin.settings import Settings
-from tocsin.subjects import STREAM_SUBJECTS, Bucket, Stream, matches
+from tocsin.subjects import STREAM_SUBJECTS, Bucket, matches
 
 WORKERS = [
     "tocsin.0.report.victim.0198.completed.main.1.1",
@@ -83,8 +83,10 @@ REPLIES = [
     "$KV.tocsin_tokens.one",
     "$KV.tocsin_cursors.planner",
     "$O.tocsin_archive.M.one",
-    "$JS.API.STREAM.PURGE.TOCSIN_LOG",
-    "$JS.API.CONSUMER.DELETE.TOCSIN_LEDGER.planner",
+    "tocsin.commits.0",
+    "tocsin.turns",
+    "$JS.API.STREAM.PURGE.tocsin_COMMITS",
+    "$JS.API.CONSUMER.DELETE.TOCSIN_REQUESTS.planner",
 ]
 """Subjects on which a reply would change something."""
 INTERNAL = [
@@ -101,16 +103,16 @@ HEADERS = [
     {"Nats-Rollup": "all"},
     {"Nats-Rollup": "sub"},
     {"Nats-TTL": "1s"},
-    {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.0.ledger.victim.defined"},
+    {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": "tocsin.commits.0"},
     {"Nats-Expected-Last-Subject-Sequence": "0"},
     {"Nats-Batch-Id": "b", "Nats-Batch-Sequence": "1", "Nats-Batch-Commit": "1"},
     {"Nats-Incr": "1"},
     {"Nats-Msg-Id": "one"},
     {"Nats-Expected-Last-Sequence": "0"},
     {"Nats-Expected-Last-Msg-Id": "one"},
-    {"Nats-Expected-Stream": "TOCSIN_LEDGER"},
+    {"Nats-Expected-Stream": "tocsin_COMMITS"},
     {"Nats-Scheduler": "tocsin.0.ledger.victim.due", "Nats-Schedule-Next": "purge"},
-    {"Nats-Subject": "tocsin.0.ledger.victim.due", "Nats-Stream": "TOCSIN_LEDGER", "Nats-Sequence": "1"},
+    {"Nats-Subject": "tocsin.0.ledger.victim.due", "Nats-Stream": "tocsin_COMMITS", "Nats-Sequence": "1"},
     {"Nats-Request-Info": '{"acc":"TOCSIN"}'},
     {"Nats-Trace-Dest": "tocsin.0.ledger.victim.due"},
 ]
@@ -146,7 +148,7 @@ async def everything(it: Installation, role: str = "") -> dict[str, dict[str, in
     """Return the number of messages by stream and subject, without what a role outside may store."""
     allowed = INPUTS.union(WORKERS) if role.startswith("worker") else INPUTS
     found = dict[str, dict[str, int]]()
-    for stream in (*(f"TOCSIN_{name}" for name in Stream), *(f"KV_tocsin_{name}" for name in Bucket)):
+    for stream in (*it.names.own_streams(), *(f"KV_tocsin_{name}" for name in Bucket)):
         reply = await it.connection.client.request(
             f"$JS.API.STREAM.INFO.{stream}", b'{"subjects_filter":">"}', timeout=DEADLINE
         )
