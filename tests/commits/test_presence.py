@@ -2,12 +2,15 @@
 
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.commits.processes import SEAL, Installation
+from tests.ports import free_port
+from tests.system.processes import site
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import Exit
@@ -18,7 +21,7 @@ from tocsin.engine import presence
 from tocsin.engine.commit_writer import Chain
 from tocsin.engine.presence import TTL_S, Presence, Present, Readers, processes
 from tocsin.engine.stage_leases import StageLeases
-from tocsin.subjects import Bucket
+from tocsin.subjects import Bucket, Stream
 from tocsin.testing import ManualClock
 
 NEWER = commit.FORMAT + 1
@@ -88,6 +91,26 @@ async def test_unknown_format_stops_readers_and_is_not_foreign() -> None:
         await process.loop.run()
     failure = failure_of(ExceptionGroup("tasks", [caught.value]))
     assert (failure.code, failure.error_code) == (Exit.OUTDATED, "unknown-format")
+
+
+async def test_api_ends_at_an_unknown_format(nats_url: str, tmp_path: Path) -> None:
+    async with site(nats_url, tmp_path) as tocsin:
+        gateway = tocsin.start_gateway(free_port())
+        await tocsin.ready()
+        commits = tocsin.installation.commits
+        view, seal = await commits.view(), await commits.reader.seal()
+        await view.end(Stream.LOG)
+        assert view.chain is not None
+        draft = seal.write(view.chain.head, writer="w", at=datetime.now(UTC), taken={}, events=[], format_=NEWER)
+        await commits.log.append(0, draft.body, expect=view.chain.head.sequence)
+
+        async def has_ended() -> bool:
+            return gateway.ended is not None
+
+        await tocsin.until(has_ended)
+        assert gateway.ended == Exit.OUTDATED, gateway.said()
+        assert f"format {NEWER}" in gateway.said()
+        tocsin.programs.remove(gateway)
 
 
 def test_unreadable_log_event_is_from_a_newer_version() -> None:

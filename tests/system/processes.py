@@ -21,6 +21,7 @@ from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
 from tocsin.bootstrap.commits import LED
+from tocsin.bootstrap.provision import fold_of
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
 from tocsin.engine.fold import EVENTS
@@ -337,7 +338,7 @@ class Site(Running):
 
     async def _not_taken(self) -> Counter[str]:
         """Return the number of events that each stage has not taken, and of filters with inputs that it has not taken."""
-        fold, log = await self.installation.commits.fold(), self.installation.log
+        fold, log = await fold_of(self.installation), self.installation.log
         view = await self.installation.commits.view()
         found = Counter[str]()
         for stage in bootstrap.installed_stages(self.settings):

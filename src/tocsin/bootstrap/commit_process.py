@@ -18,7 +18,7 @@ from ..adapters.kept_scopes import KeptScopes, OpenEvents
 from ..adapters.nats.log.follow import READER
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
-from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal
+from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, UnknownFormat
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Alarm, Effect, Notice, Proposals
@@ -381,6 +381,7 @@ class Commits:
         self._wake_at = wake_at
         self._wanted = asyncio.Event()
         self._view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
+        self._outdated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def reader(self) -> CommitReader:
@@ -407,22 +408,13 @@ class Commits:
         self._wanted.set()
         return await asyncio.shield(self._view)
 
-    async def fold(self) -> Fold:
-        """Return the states of all events that are stored now.
+    async def outdated(self) -> None:
+        """Wait until the log has a commit that this process cannot read.
 
         Raises:
-            LogUnavailable: the log did not answer, or lacks events that no snapshot replaces.
+            ExceptionGroup: with `UnknownFormat`: it has one now.
         """
-        view = await self.view()
-        await view.end(Stream.LOG)
-        if view.is_folding or view.chain is None:
-            return view.fold
-        key, seal = await self._key(), await self._seal()
-        fold, snapshots = Fold(key), Snapshots(self._projections, key)
-        loaded = await load_fold(self.log, PARTITION, seal, LogHead(KEY), view.chain.head, fold, snapshots)
-        if loaded is None:
-            raise LogUnavailable("the log of commits lacks its beginning, and no snapshot replaces it")
-        return loaded
+        await asyncio.shield(self._outdated)
 
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return the reader and writer of the log, and the view of all parts (`view`)."""
@@ -500,5 +492,7 @@ class Commits:
                 self._view = asyncio.get_running_loop().create_future()
             self._view.set_exception(error)
             self._view.exception()  # perhaps no part reads
+            if self.is_lasting and isinstance(error, ExceptionGroup) and error.subgroup(UnknownFormat) is not None:
+                self._outdated.set_exception(error)
             log = _log.error if self.is_lasting else _log.debug  # a command shows the error by itself
             log("commits not read", action="commits-not-read", exc_info=error)

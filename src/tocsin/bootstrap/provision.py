@@ -6,14 +6,19 @@ from typing import Any, Final
 from ..adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, Mode, provision
+from ..domain.commit import LogHead
+from ..engine.fold import Fold
+from ..engine.fresh_fold import load_fold
+from ..engine.snapshots import Snapshots
 from ..engine.stage import AnyStage, Subscription
-from ..ports import DurableSpec
+from ..ports import DurableSpec, LogUnavailable
 from ..services.health import HealthTarget
 from ..settings import Settings
 from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
+from .commit_process import KEY, PARTITION
 from .commits import LED
-from .installation import Installation, is_set_up
+from .installation import Installation, is_set_up, report_key
 
 KEY_TIMEOUT_S: Final = 3.0
 """How long `tocsin doctor` waits for the installation's key."""
@@ -99,10 +104,28 @@ def health_target(installation: Installation) -> HealthTarget:
         durables=durables,
         owners={(s.stream, s.durable): stage.name for stage, s in _subscriptions(settings)},
         recorded=RECORDED[Stream.LOG],
-        load_fold=installation.commits.fold,
+        load_fold=partial(fold_of, installation),
         led=[stage.name for stage in installed_stages(settings) if stage.name in LED],
         followers=_followers(settings),
     )
+
+
+async def fold_of(installation: Installation) -> Fold:
+    """Return the states of all events that are stored now.
+
+    Raises:
+        LogUnavailable: the log did not answer, or lacks events that no snapshot replaces.
+    """
+    commits, key = installation.commits, await report_key(installation)
+    view, seal = await commits.view(), await commits.reader.seal()
+    await view.end(Stream.LOG)
+    if view.is_folding or view.chain is None:
+        return view.fold
+    fold, snapshots = Fold(key), Snapshots(installation.projections, key)
+    loaded = await load_fold(commits.log, PARTITION, seal, LogHead(KEY), view.chain.head, fold, snapshots)
+    if loaded is None:
+        raise LogUnavailable("the log of commits lacks its beginning, and no snapshot replaces it")
+    return loaded
 
 
 def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> InputLimits:

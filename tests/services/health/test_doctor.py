@@ -25,7 +25,7 @@ from tocsin.adapters.nats.admin.provision import Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk, StreamUnchangeable
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.server.cluster import EmbeddedCluster
-from tocsin.bootstrap import health_target
+from tocsin.bootstrap import Installation, health_target, provision
 from tocsin.bootstrap.operators import unheard_streams_of
 from tocsin.cli.installation.status import shown
 from tocsin.domain import execution, ids
@@ -1038,11 +1038,11 @@ async def test_lock_of_a_retried_execution_is_not_overdue(tocsin: Running) -> No
 async def test_lock_of_a_late_attempt_is_not_overdue(tocsin: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """The execution waited for a worker longer than all its attempts may take."""
     await _hold(tocsin, _started())
-    load = tocsin.installation.commits.fold
+    load = provision.fold_of
 
-    async def load_late() -> Fold:
+    async def load_late(installation: Installation) -> Fold:
         """The worker took the task an hour after the lock was acquired."""
-        fold = await load()
+        fold = await load(installation)
         fold.events = {
             scope: [
                 msgspec.structs.replace(r, time=r.time + LATER) if isinstance(r.message, Started) else r for r in events
@@ -1051,7 +1051,7 @@ async def test_lock_of_a_late_attempt_is_not_overdue(tocsin: Running, monkeypatc
         }
         return fold
 
-    monkeypatch.setattr(tocsin.installation.commits, "fold", load_late)
+    monkeypatch.setattr(provision, "fold_of", load_late)
     assert (await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"].level is Level.OK
     assert (await finds(deadlines.locks, tocsin, later=2 * LATER))["lock-overdue"].level is Level.BAD
 

@@ -148,7 +148,7 @@ def serve(
 async def _serve_api(session: Session, host: str | None, port: int | None) -> None:
     settings = session.settings(server__host=host, server__port=port)
     async with session.installation(settings, within=None) as installation, session.backend.serving(installation):
-        await asyncio.Event().wait()
+        await installation.commits.outdated()  # a newer version stored a commit
 
 
 def worker(
