@@ -414,7 +414,7 @@ async def test_probes_share_requests_to_the_log(nats_url: str, tmp_path: Path) -
         running(nats_url, tmp_path, stages=(), server={"port": 0}, metrics={"enabled": False}) as idle,
         served(idle) as client,
     ):
-        requests = await idle.public(f"$JS.API.STREAM.INFO.{idle.installation.names.stream(Stream.LEDGER)}")
+        requests = await idle.public(f"$JS.API.STREAM.INFO.{idle.installation.names.commits_stream}")
         began = asyncio.get_running_loop().time()
         for path in ("/v1/health", "/ojs/v1/health"):
             answers = await asyncio.gather(*(client.get(path) for _ in range(150)))
