@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import msgspec
 
 from tests.domain.given import KEY
-from tests.stages.process import PARTITION, SEAL, Process, WatchedInputs, WorldLog
+from tests.stages.process import BEGIN, PARTITION, SEAL, Process, WatchedInputs, WorldLog
 from tocsin import subjects, telemetry
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
@@ -77,7 +77,8 @@ class World:
         self._places: dict[str, int] = defaultdict(int)
         self._later: dict[str, list[tuple[datetime, Recorded[Message]]]] = defaultdict(list)
         """Events of followers that wait, and until when, by durable."""
-        self._checked = 0
+        self._chain, self._events = Chain(SEAL, BEGIN), list[Recorded[Message]]()
+        """The place up to which the decisions were read, and the decisions."""
         context = StageContext(
             settings=SETTINGS,
             log=self.log,
@@ -162,7 +163,7 @@ class World:
             for stage in edges:
                 for subscription in stage.subscriptions:
                     is_busy |= await self._handle(stage, subscription)
-        await self._check()
+        await self._decided()
 
     def _process_of(self, stages: Sequence[BoundStage]) -> Process:
         names = tuple(stage.name for stage in stages)
@@ -183,12 +184,10 @@ class World:
         now, later = self.clock.now(), self._later[subscription.durable]
         due = [recorded for until, recorded in later if until <= now]
         later[:] = [(until, recorded) for until, recorded in later if until > now]
-        after, upto = self._places[subscription.durable], self.view.number
-        events = [
-            event async for event in self.view.past(subjects.any_of(subscription.filters), after=after, upto=upto)
-        ]
-        self._places[subscription.durable] = upto
-        for recorded in [*due, *(event.read() for event in events)]:
+        decided, takes = await self._decided(), subjects.any_of(subscription.filters)
+        events = [one for one in decided[self._places[subscription.durable] :] if takes(one.subject)]
+        self._places[subscription.durable] = len(decided)
+        for recorded in [*due, *events]:
             delay = await self.decisions.attempt(subscription, recorded)
             if delay is not None:
                 later.append((now + timedelta(seconds=delay), recorded))
@@ -243,8 +242,19 @@ class World:
                     yield entry.recorded()
 
     async def _decided(self) -> list[Recorded[Message]]:
-        past = self.view.past(lambda subject: not is_log_event(subject), after=0, upto=self.view.number)
-        return [event.read() async for event in past]
+        """Return the readable decisions; fail if a stage stored what it does not declare."""
+        while (stored := await self.commits.next(PARTITION, after=self._chain.head.sequence)) is not None:
+            if (commit := self._chain.take(stored)) is None:
+                continue
+            for number, event in enumerate(commit.events, commit.first):
+                if is_log_event(event.subject):
+                    continue
+                with suppress(subjects.DecodeError):
+                    message = subjects.decode(event.subject, bytes(event.body))
+                    self._events.append(Recorded(message, event.subject, number, commit.at))
+                    self.inputs.check(self.stages.get(event.by), message)
+        assert not self.inputs.undeclared
+        return self._events
 
     async def size(self) -> int:
         """Return the number of decisions."""
@@ -255,18 +265,6 @@ class World:
         """Return the number of messages that wait to be decided on."""
         unsettled = sum(durable.outstanding for durable in self.inputs._durables.values())
         return len([*self.parts.fold.waiting]) + sum(map(len, self._later.values())) + unsettled
-
-    async def _check(self) -> None:
-        """Fail if a stage stored what it does not declare."""
-        chain = Chain(SEAL, self.parts.chain.heads.before(self._checked))
-        after, self._checked = self._checked, self.view.number
-        while (stored := await self.commits.next(PARTITION, after=chain.head.sequence)) is not None:
-            if (commit := chain.take(stored)) is None:
-                continue
-            for number, event in enumerate(commit.events, commit.first):
-                if number > after and event.by in self.stages and not is_log_event(event.subject):
-                    self.inputs.check(self.stages[event.by], subjects.decode(event.subject, bytes(event.body)))
-        assert not self.inputs.undeclared
 
 
 __all__ = ["Stream", "World"]
