@@ -424,7 +424,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(Owners.is_outdated, "if claim.task.ownable is None:", "if claim.task.resource is None:"),
         ),
     ),
-    bug("free a shard whose owner was not read", Owners._load, "if not tail and", "if"),
     bug("move a shard while its owner works on it", Owners._change, "or self._works_on(before, resource)", ""),
     bug("keep a silent owner", OwnerCandidates.obstacle, '"silent" if', "None if"),
     bug("keep the executions of purged tasks", Purges.run_once, "self._board.purged(limit=AT_ONCE)", "()"),
@@ -704,7 +703,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
         "tests/stages/test_matcher.py::test_chosen_agent_that_drains_gets_nothing[draining]"
     ),
     "hand over claims of an earlier owner": "tests/stages/test_owners.py::test_claim_for_an_earlier_leader_is_released",
-    "free a shard whose owner was not read": "tests/stages/test_shard_owners.py::test_foreign_message_does_not_free_a_shard",
     "move a shard while its owner works on it": "tests/stages/test_shard_owners.py::test_running_task_keeps_its_shard",
     "keep a silent owner": "tests/stages/test_owners.py::test_silent_leader_is_replaced_and_its_task_released",
     "assign tasks before the decisions of operators are read": (
