@@ -71,8 +71,8 @@ async def test_old_page_reads_few_newer_changes(changed: World, monkeypatch: pyt
     seen: list[int] = []
     read = changed.log.read
 
-    async def counting(subject: str, *, after: int, limit: int, confirm: bool) -> list[Recorded[Message]]:
-        page = await read(subject, after=after, limit=limit, confirm=confirm)
+    async def counting(subject: str, *, after: int, limit: int) -> list[Recorded[Message]]:
+        page = await read(subject, after=after, limit=limit)
         seen.extend(recorded.sequence for recorded in page)
         return page
 

@@ -59,11 +59,11 @@ async def test_leases_are_extended_before_decision_is_read(world: World, monkeyp
         calls.append("extended")
         await delay(timer, until=until)
 
-    async def loaded(scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+    async def loaded(scope: str) -> list[Recorded[Message]]:
         if scope.startswith("agent."):
             calls.append("read")
             raise LogUnavailable("no answer")
-        return await load(scope, after=after)
+        return await load(scope)
 
     monkeypatch.setattr(world.log, "delay", delayed)
     monkeypatch.setattr(world.log, "load", loaded)

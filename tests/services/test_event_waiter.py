@@ -1,7 +1,7 @@
 """A waiter receives an event when it is stored, or finds it by a read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 
 import pytest
@@ -28,14 +28,14 @@ class WatchedLog(InMemoryEventLog):
     upto: int | None = None
     followable = True
 
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         self.looks += 1
-        found = await super().load(scope, after=after)
+        found = await super().load(scope)
         return [fact for fact in found if self.upto is None or fact.sequence <= self.upto]
 
-    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
+    async def load_each(self, *scopes: str) -> Loaded:
         self.looks += 1
-        found = await super().load_each(*scopes, after=after)
+        found = await super().load_each(*scopes)
         seen = [[fact for fact in facts if self.upto is None or fact.sequence <= self.upto] for facts in found.facts]
         return Loaded(seen, found.upto)
 

@@ -94,9 +94,9 @@ class SimulatedLog:
     async def replicas(self) -> int:
         return await self._ask("replicas", lambda: at_once(self._server.replicas()), is_read=True)
 
-    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
+    async def has_newer(self, *filters: str, after: int) -> bool:
         def answer() -> bool:
-            return at_once(self._server.has_newer(*filters, after=after, upto=upto))
+            return at_once(self._server.has_newer(*filters, after=after))
 
         return await self._ask(f"newer than {after}", answer, is_read=True)
 
@@ -338,7 +338,7 @@ class SimulatedHistory:
     ) -> None:
         del encoded
         assert opens, "no simulated operator switches the history off"
-        answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
+        answer = partial(self._history.record_now, stream, messages, after=after)
         await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:  # noqa: ARG002 - the port's

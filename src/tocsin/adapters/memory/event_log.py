@@ -1,11 +1,9 @@
 """The event log in memory."""
 
-import asyncio
 import math
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from itertools import islice
 from typing import Final
 
 from ... import subjects
@@ -25,7 +23,6 @@ from ...ports import (
     Progress,
     Publish,
     RepeatedInput,
-    SequenceConflict,
     Write,
     Written,
     check_subject,
@@ -36,7 +33,7 @@ from ...telemetry import trace_ids
 from .. import decision_lines
 from .clock import Alarm, AlarmClock, ManualClock
 from .durable import InMemoryDurable
-from .stored_stream import Entry, Proposal, StoredStream, write_together
+from .stored_stream import Entry, StoredStream
 
 MAX_PAYLOAD: Final = 1_048_576
 """The number of bytes in a message that a server accepts by default."""
@@ -51,24 +48,10 @@ class InMemoryEventLog:
     Delays end by its clock.
     """
 
-    def __init__(
-        self,
-        clock: AlarmClock | None = None,
-        *,
-        is_replicated: bool = False,
-        has_batches: bool = False,
-        replicas: int = 1,
-    ) -> None:
-        """Start with empty streams.
-
-        `is_replicated`: an appended event is in flight for one turn of the loop. `has_batches`: the decisions of one
-        `write` are stored as atomic batches. `replicas`: the number that it says each
-        stream has.
-        """
-        self.clock: AlarmClock = clock or ManualClock()
-        self._is_replicated = is_replicated
-        self._has_batches = has_batches
+    def __init__(self, clock: AlarmClock | None = None, *, replicas: int = 1) -> None:
+        """Start with empty streams. `replicas`: the number that it says the log of commits has."""
         self._replicas = replicas
+        self.clock: AlarmClock = clock or ManualClock()
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
@@ -80,34 +63,14 @@ class InMemoryEventLog:
     # --- writing -----------------------------------------------------------------------------------------------------
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        [sequence] = await self._store_together([Append((fact,), expect)])
-        return sequence
-
-    def propose(self, decisions: Sequence[Append]) -> Proposal:
-        """Accept decisions of one stream as an atomic batch, or refuse them all.
-
-        The guard of each scope is looked up once, as a server does. So of two decisions of one scope that expect the
-        same sequence, both pass.
-
-        Raises:
-            SequenceConflict: a guard failed.
-        """
-        messages: list[tuple[str, bytes, Mapping[str, str]]] = []
-        guards: dict[str, int] = {}
-        for decision in decisions:
-            scope, expect = decision.scope, decision.expect
-            guard = {_EXPECTED: str(expect), f"{_EXPECTED}-Subject": scope}
-            for fact in decision.events:
-                subject, body = subjects.subject_of(fact), fact.encode()
-                check_subject(subject)
-                _check_size(subject, body, "".join(f"{name}: {value}\r\n" for name, value in guard.items()))
-                messages.append((subject, body, guard))
-            if guards.setdefault(scope, expect) != expect:
-                raise SequenceConflict(f"{scope}: a batch expects {guards[scope]} and {expect}")
-        stream = self._capturing(messages[0][0])
-        for scope, expect in guards.items():
-            stream.check(scope, expect)
-        return Proposal(stream, messages, tuple(guards))
+        decision = Append((fact,), expect)
+        subject, body, scope = subjects.subject_of(fact), fact.encode(), decision.scope
+        guard = {_EXPECTED: str(expect), f"{_EXPECTED}-Subject": scope}
+        check_subject(subject)
+        _check_size(subject, body, "".join(f"{name}: {value}\r\n" for name, value in guard.items()))
+        stream = self._capturing(subject)
+        stream.check(scope, expect)
+        return self._logged(decision, [stream.store(subject, body, headers=guard)])
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input once within the duplicate window; return the sequence of the first copy."""
@@ -158,19 +121,7 @@ class InMemoryEventLog:
         decision_lines.note(Delay(timer, until), [sequence])
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        if not self._has_batches:
-            return await write_each(self, writes)
-        return await write_together(self, writes, self._store_together)
-
-    async def _store_together(self, decisions: Sequence[Append]) -> Sequence[int]:
-        proposal = self.propose(decisions)
-        if self._is_replicated:
-            await asyncio.sleep(0)
-        sequences = proposal.store()
-        rest = iter(sequences)
-        for decision in decisions:
-            decision_lines.note(decision, [*islice(rest, len(decision.events))])
-        return sequences
+        return await write_each(self, writes)
 
     def receive(
         self, subject: str, body: bytes, *, message_id: str | None = None, headers: Mapping[str, str] | None = None
@@ -188,23 +139,22 @@ class InMemoryEventLog:
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
-    async def load(self, scope: str, *, after: int = 0) -> list[Recorded[Message]]:
-        return self._load(scope, after)
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        return self._load(scope)
 
-    async def load_each(self, *scopes: str, after: Mapping[str, int] | None = None) -> Loaded:
-        facts = [self._load(scope, (after or {}).get(scope, 0)) for scope in scopes]
+    async def load_each(self, *scopes: str) -> Loaded:
+        facts = [self._load(scope) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
 
-    def _load(self, scope: str, after: int = 0) -> list[Recorded[Message]]:
+    def _load(self, scope: str) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
         newest = [self._recorded(entry) for entry in stream.last_of_each((scope,))]
         first = lock.first_needed(newest)
-        facts = [recorded for recorded in newest if recorded.sequence > after]
-        if not first or not facts:
-            return facts
-        events = [self._recorded(entry) for entry in stream.matching((scope,), max(after, first - 1))]
-        return [*(recorded for recorded in facts if recorded.sequence < first), *events]
+        if not first:
+            return newest
+        events = [self._recorded(entry) for entry in stream.matching((scope,), first - 1)]
+        return [*(recorded for recorded in newest if recorded.sequence < first), *events]
 
     async def tail(self, scope: str) -> int:
         entry = self._streams[subjects.stream_of(scope)].last(scope)
@@ -219,9 +169,8 @@ class InMemoryEventLog:
     async def replicas(self) -> int:
         return self._replicas
 
-    async def has_newer(self, *filters: str, after: int, upto: int | None = None) -> bool:
-        found = self._streams[subjects.stream_of(filters[0])].matching(filters, after)
-        return any(upto is None or entry.sequence <= upto for entry in found)
+    async def has_newer(self, *filters: str, after: int) -> bool:
+        return bool(self._streams[subjects.stream_of(filters[0])].matching(filters, after))
 
     async def now(self) -> datetime:
         return self.clock.now()
@@ -235,14 +184,7 @@ class InMemoryEventLog:
         entry = self._streams[subjects.stream_of(subject)].get(sequence)
         return None if entry is None else self._recorded(entry)
 
-    async def read(
-        self,
-        subject: str,
-        *,
-        after: int = 0,
-        limit: int = 1_000,
-        confirm: bool = False,  # noqa: ARG002 - the port's parameter
-    ) -> list[Recorded[Message]]:
+    async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` matching messages after a sequence, oldest first.
 
         The result ends before an unreadable message; if that is the first, the call raises its error.

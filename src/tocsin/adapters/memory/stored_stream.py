@@ -4,28 +4,19 @@ It stores bodies as bytes, so that every read passes through the codec as it doe
 """
 
 import asyncio
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, TypeAlias
+from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded
 from ...ports import (
-    Append,
     Decode,
-    EventLog,
-    LogUnavailable,
-    OutdatedState,
     RequestRefused,
     SequenceConflict,
-    Write,
-    Written,
-    check_scopes,
-    write_each,
 )
-from ...subjects import Bound, Stream
+from ...subjects import Bound
 from .clock import AlarmClock
 
 DUPLICATE_WINDOW: Final = timedelta(minutes=2)
@@ -124,8 +115,6 @@ class Entry:
     time: datetime
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
-    decoded: Message | None = None
-    """Its message, if the process decoded it already."""
 
     @property
     def message_id(self) -> str | None:
@@ -138,9 +127,6 @@ class Entry:
         Raises:
             DecodeError: it does not decode.
         """
-        if self.decoded is not None:
-            message = self.decoded if decode is subjects.decode else decode(self.subject, self.body)
-            return Recorded(message, self.subject, self.sequence, self.time)
         return subjects.recorded(self.subject, self.body, self.headers, self.sequence, self.time, read=decode)
 
 
@@ -156,7 +142,6 @@ class StoredStream:
         self._tree = SubjectTree()
         self._known_ids: dict[str, tuple[datetime, int]] = {}
         self._readers: list[Callable[[str], None]] = []
-        self._in_flight: Counter[str] = Counter()
         self.stored = Signal()
         self.last_sequence = 0
 
@@ -168,12 +153,11 @@ class StoredStream:
         message_id: str | None = None,
         headers: Mapping[str, str] | None = None,
         time: datetime | None = None,
-        decoded: Message | None = None,
     ) -> int:
         """Store a message without a check of its guard.
 
         Return its sequence, or the sequence of the first copy of its id. A stream of output drops the oldest message of a full
-        subject. `time`: when it was stored; None: now. `decoded`: its message.
+        subject. `time`: when it was stored; None: now.
 
         Raises:
             RequestRefused: the message is too large for the stream.
@@ -186,7 +170,7 @@ class StoredStream:
             self._known_ids[message_id] = self._clock.now(), self.last_sequence + 1
         self.last_sequence += 1
         self._entries[self.last_sequence] = Entry(
-            subject, self.last_sequence, time or self._clock.now(), body, all_headers, decoded
+            subject, self.last_sequence, time or self._clock.now(), body, all_headers
         )
         self._tree.add(subject, self.last_sequence)
         self._drop_oldest(subject)
@@ -231,24 +215,10 @@ class StoredStream:
         self._readers.append(notify)
 
     def check(self, scope: str, expect: int) -> None:
-        """Raise `SequenceConflict` unless the last sequence in `scope` is `expect`.
-
-        Of the messages in flight, a guard sees only those of the same guard string, as in a replicated stream. They
-        refuse every number.
-        """
-        if self._in_flight[scope]:
-            raise SequenceConflict(f"{scope}: expected {expect}, and another message is in flight")
+        """Raise `SequenceConflict` unless the last sequence in `scope` is `expect`."""
         last = self._tree.last(scope)
         if last != expect:
             raise SequenceConflict(f"{scope}: expected {expect}, is {last}")
-
-    def begin(self, scopes: Iterable[str]) -> None:
-        """Let messages that passed the guards of `scopes` be in flight."""
-        self._in_flight.update(scopes)
-
-    def end(self, scopes: Iterable[str]) -> None:
-        """Let messages be in flight no longer: they are about to be stored."""
-        self._in_flight.subtract(scopes)
 
     def remove(self, sequence: int) -> None:
         """Remove a message, as a purge does."""
@@ -287,59 +257,3 @@ class StoredStream:
             entry = self._entries.get(sequence)
             if entry is not None:
                 yield entry
-
-
-StoreTogether: TypeAlias = Callable[[Sequence[Append]], Awaitable[Sequence[int]]]
-"""Stores decisions of one stream as an atomic batch and returns the sequences of their messages."""
-
-
-class Proposal:
-    """Messages that passed their guards and are in flight until `store` is called.
-
-    A replicated stream stores a message only after its replicas have it. Until then no read sees the message, and a guard
-    of another string does not see it either.
-    """
-
-    def __init__(
-        self, stream: StoredStream, messages: Sequence[tuple[str, bytes, Mapping[str, str]]], scopes: Sequence[str]
-    ) -> None:
-        """Let the messages (subject, body and the headers of their guard) be in flight."""
-        self._stream = stream
-        self._messages = messages
-        self._scopes = scopes
-        stream.begin(scopes)
-
-    def store(self) -> list[int]:
-        """Store the messages and return their sequences, which are consecutive."""
-        self._stream.end(self._scopes)
-        return [self._stream.store(subject, body, headers=guard) for subject, body, guard in self._messages]
-
-
-async def write_together(log: EventLog, writes: Sequence[Write], store_together: StoreTogether) -> list[Written]:
-    """Implement `EventLog.write` by one atomic batch for the decisions of each stream.
-
-    One failed guard refuses the whole batch. Its events are then stored one by one, as by `write_each`.
-
-    Raises:
-        ValueError: two writes share a scope.
-    """
-    check_scopes(writes)
-    by_stream: dict[Stream, list[int]] = defaultdict(list)
-    for index, write in enumerate(writes):
-        if isinstance(write, Append):
-            by_stream[subjects.stream_of(write.scope)].append(index)
-    results: dict[int, Written] = {}
-    for indexes in by_stream.values():
-        decisions = [write for index in indexes if isinstance(write := writes[index], Append)]
-        if sum(len(decision.events) for decision in decisions) == 1:
-            continue
-        try:
-            sequences = iter(await store_together(decisions))
-        except (OutdatedState, LogUnavailable, RequestRefused):
-            continue
-        for index, decision in zip(indexes, decisions, strict=True):
-            results[index] = Written(tuple(next(sequences) for _ in decision.events))
-    pending = [index for index in range(len(writes)) if index not in results]
-    singles = await write_each(log, [writes[index] for index in pending])
-    results.update(zip(pending, singles, strict=True))
-    return [results[index] for index in range(len(writes))]
