@@ -3,14 +3,19 @@
 from datetime import datetime
 from typing import Any
 
+import pytest
+
 from tests.commits.processes import Installation, Process, Runner
 from tests.commits.test_decide_again import differences
+from tests.commits.test_memory import Work
 from tests.domain.given import NOON
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
+    Completed,
     CronTriggered,
     Defined,
+    Dispatched,
     Due,
     PoisonMessage,
     Recorded,
@@ -75,6 +80,20 @@ async def test_refused_part_is_decided_again() -> None:
     await installation.store(other)  # the next part is refused
     await process.run()
     await assert_complete(installation)
+
+
+@pytest.mark.parametrize("size", [1, 1_200])
+async def test_wide_graph_is_dispatched_in_parts(size: int) -> None:
+    work = Work()
+    steps = [
+        {"name": f"s{n:03}", "function": "f", "depends_on": ["root"], "input": {"a": "x" * size}} for n in range(400)
+    ]
+    await work.define("wide", dag=[{"name": "root", "function": "f"}, *steps])
+    await work.trigger("wide", "m")
+    await work.finish()
+    events = [one.message for one in unfold(await work.installation.events())]
+    assert len({event.step for event in events if isinstance(event, Dispatched)}) == 401
+    assert [event.type for event in events if isinstance(event, Completed | PoisonMessage)] == ["completed"]
 
 
 async def test_decision_without_an_end_is_poison() -> None:

@@ -4,7 +4,7 @@ The matcher takes the `dispatched` events from the log itself. A request to canc
 a replay completes, the dead letter that it replayed is resolved.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -33,7 +33,7 @@ from ...engine.kinds import CANNOT_COME, EXECUTION, LOG_TIME, execution_state
 from ...engine.report_authentication import authentic_report, authentic_subject
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, Deadline, DeadlineRule, Stage, Subscription
-from ...engine.step import DONE, Events, Ref, States, Step, again, decided, done, refuse, wait
+from ...engine.step import DONE, Events, Ref, States, Step, again, decided, refuse, wait
 from ...subjects import Stream
 
 CANCELS: Final = "dag-advancer-cancels"
@@ -44,6 +44,10 @@ FIRST_WAIT: Final = timedelta(seconds=2)
 
 A flood of them must not wait for long.
 """
+FEW: Final = 2
+AT_ONCE: Final = 128
+"""Events of an execution in one part of a decision; a wide graph has more."""
+BYTES_AT_ONCE: Final = 262_144
 CANCELLED_AT_ONCE: Final = 64
 """Executions on the shards of an occurrence that are cancelled in one write."""
 
@@ -78,9 +82,9 @@ class DagAdvancer:
         if adopted := _adopted(ref, states):
             return again(Events(ref, tuple(adopted)))
         if isinstance(fact, Exhausted):
-            return decided(ref, execution.go_on(states(ref), key=self._key))
+            return _in_parts(ref, execution.go_on(states(ref), key=self._key))
         # A start time may have passed while the execution waited for its lock.
-        return decided(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
+        return _in_parts(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
 
     def is_proven(self, subject: str) -> bool:
         """Return whether a report is from a worker that received its task."""
@@ -94,9 +98,9 @@ class DagAdvancer:
         ref = execution_state(report.job, report.execution_id)
         state = states(ref)
         replay_of = None if state.requested is None else state.requested.replay_of
-        if events := execution.succeed(state, report, key=self._key):
-            then = done if replay_of is None else again
-            return then(Events(ref, tuple(events)))
+        # What does not fit into the first part of the decision is dispatched in the next.
+        if events := [*execution.succeed(state, report, key=self._key)] or [*execution.dispatch(state, key=self._key)]:
+            return _in_parts(ref, events, is_last=replay_of is None)
         if replay_of is not None and state.status is Status.COMPLETED:
             return resolve_replayed(states, report.job, replay_of, report.execution_id)
         return DONE
@@ -127,6 +131,19 @@ class DagAdvancer:
             return wait((until - waited).total_seconds())
         missing = f"no execution of {job!r} has the id {execution_id!r}"
         return refuse(missing, code="not-found", job=job)
+
+
+def _in_parts(ref: Ref[Execution], events: Sequence[Message], *, is_last: bool = True) -> Step:
+    """Append the events that fit into a part of a decision; if there are more, or it is not the last part, decide again."""
+    part, size = len(events), 0
+    for number, event in enumerate(events if len(events) > FEW else ()):
+        size += len(event.encode())
+        if number and (number == AT_ONCE or size > BYTES_AT_ONCE):
+            part = number
+            break
+    if is_last and part == len(events):
+        return decided(ref, events)
+    return again(Events(ref, tuple(events[:part])))
 
 
 def _adopted(ref: Ref[Execution], states: States) -> list[Advanced | Cancelled]:
