@@ -1,5 +1,5 @@
 """The fixtures of the stages, for what stages stand on."""
 
-from tests.stages.conftest import metrics, reads, world
+from tests.stages.conftest import metrics, world
 
-__all__ = ["metrics", "reads", "world"]
+__all__ = ["metrics", "world"]

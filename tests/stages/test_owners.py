@@ -271,16 +271,6 @@ async def test_claim_for_an_earlier_leader_is_released(hall: Hall) -> None:
     assert await violations(hall) == []
 
 
-async def test_foreign_message_does_not_stop_the_lease(hall: Hall) -> None:
-    await hall.job(job_class="LEADER_ONLY")
-    hall.world.log.receive("ownership.executor.assigned", b"{}")
-    await hall.matcher()
-    agent = await hall.agent(ONE, "a")
-    await hall.trigger()
-    assert [owner for owner, _ in await terms(hall)] == ["a"]
-    assert len(agent.got) == 1
-
-
 async def test_keys_of_agents_and_owners_agree() -> None:
     await settle()
     assert agent_key("a", ONE) == f"a.{ONE}"

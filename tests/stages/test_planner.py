@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.domain.given import NOON
-from tests.stages.world import Reads, World
+from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import execution_plan, ids, job_record, ledger
 from tocsin.domain.definition import JobDefinition
@@ -229,7 +229,7 @@ async def test_i4_what_is_delivered_again_adds_nothing(world: World) -> None:
     assert world.pending == 0
 
 
-async def test_instants_of_long_pause_are_announced_once(world: World, reads: Reads) -> None:
+async def test_instants_of_long_pause_are_announced_once(world: World) -> None:
     passed = await long_pause(world)
     await world.run(world.planner)
     assert await world.stored(PoisonMessage) == []

@@ -1,11 +1,11 @@
 """The stages on the log of commits in memory, for tests in the manner of given, when, then."""
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -40,8 +40,6 @@ from tocsin.subjects import DECISION_STREAMS, Stream
 from tocsin.testing import DurableSpec, InMemoryProjections, ManualClock
 
 M = TypeVar("M", bound=Message)
-Reads: TypeAlias = Counter[str]
-"""Requests to the log, by method."""
 SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that the bridge has a queue
 INPUTS: Final = (Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
 
