@@ -396,7 +396,7 @@ async def test_quorum_needs_three_replicas(replicas: int) -> None:
             '"QUORUM_REQUIRED"',
             "too-few-replicas",
         )
-        assert f"LEDGER has {replicas}, LOG has {replicas}" in problem.reason
+        assert f"it has {replicas}" in problem.reason
     assert await world.registry.jobs() == ()
 
 
