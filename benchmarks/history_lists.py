@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Final
 
 from tocsin import subjects
-from tocsin.adapters.history.factory import open_history
+from tocsin.adapters.history import open_history
 from tocsin.domain import ids
 from tocsin.domain.events import (
     Admitted,

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tocsin.adapters.extras import MODULES, ExtraNotInstalled, HistoryExtraNotInstalled, require_extra
-from tocsin.adapters.history.factory import open_history
+from tocsin.adapters.history import open_history
 from tocsin.ports import HistoryUnavailable
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]

@@ -54,9 +54,7 @@ AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
 
 def claims_of(agent: str, *, body: bytes = b"{}") -> tuple[TaskBoard, list[AgentClaim]]:
     board = TaskBoard()
-    return board, [
-        board.confirm(task(1, job=job, execution=f"of-{job}", body=body), agent, sequence=2) for job in JOBS
-    ]
+    return board, [board.confirm(task(1, job=job, execution=f"of-{job}", body=body), agent, sequence=2) for job in JOBS]
 
 
 async def test_end_of_each_claim_is_requested() -> None:

@@ -22,7 +22,7 @@ from sqlalchemy import Connection, create_mock_engine, event, text
 from tests.conformance.test_history import A_FAILURE, A_SUCCESS, everything, story
 from tests.databases import PostgreSql, postgresql, redis
 from tests.domain.given import NOON, recorded
-from tocsin.adapters.history.factory import open_history
+from tocsin.adapters.history import open_history
 from tocsin.adapters.sql import migration
 from tocsin.adapters.sql import open_history as open_sql
 from tocsin.adapters.sql.engine import connect

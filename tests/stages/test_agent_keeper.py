@@ -31,7 +31,6 @@ from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
-from tocsin.stages.agent_keeper import registration_budget
 from tocsin.stages.agent_keeper import stage as keeper_stage
 from tocsin.stages.agent_keeper.stage import CHANGE_INTERVAL_S, FORGET_ENDED, FORGET_LOST, SILENCE_S, AgentKeeper
 from tocsin.subjects import LAYOUT, Bucket
@@ -457,8 +456,8 @@ async def test_agent_without_room_for_more_lives_on(office: Office, monkeypatch:
 async def test_registrations_of_others_are_limited_in_bytes(
     office: Office, monkeypatch: pytest.MonkeyPatch, repeats: str
 ) -> None:
-    monkeypatch.setattr(registration_budget, "BYTES_AT_ONCE", 50_000)
-    monkeypatch.setattr(registration_budget, "BYTES_PER_S", 100)
+    monkeypatch.setattr(keeper_stage, "BYTES_AT_ONCE", 50_000)
+    monkeypatch.setattr(keeper_stage, "BYTES_PER_S", 100)
     await office.keeper(reserved=["mail"])
     for number in range(40):
         agent_id = some_id(number if repeats == "processes" else 1)
@@ -476,8 +475,8 @@ async def test_registrations_of_others_are_limited_in_bytes(
 
 
 async def test_agent_over_the_limit_registers_later(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registration_budget, "BYTES_AT_ONCE", 1_000)
-    monkeypatch.setattr(registration_budget, "BYTES_PER_S", 100)
+    monkeypatch.setattr(keeper_stage, "BYTES_AT_ONCE", 1_000)
+    monkeypatch.setattr(keeper_stage, "BYTES_PER_S", 100)
     await office.keeper()
     await office.announce(functions=["x" * 200, "y" * 200, "z" * 200])
     await office.announce("late", some_id(2), functions=["x" * 200, "y" * 200, "z" * 200])

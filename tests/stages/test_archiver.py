@@ -16,8 +16,7 @@ from tocsin.domain.events import Completed, HeartbeatDetails, Message, PolicyDef
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.ports import ArchiveUnavailable, History
-from tocsin.stages.archiver.finished_heartbeats import FinishedHeartbeats
-from tocsin.stages.archiver.stage import Archiver
+from tocsin.stages.archiver.stage import Archiver, FinishedHeartbeats
 from tocsin.stages.archiver.unproven_reports import UnprovenReports
 from tocsin.subjects import Stream
 

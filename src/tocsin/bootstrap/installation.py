@@ -1,5 +1,6 @@
 """The connection to the installation that the settings name."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Final
 
 from ..adapters.commit_stored import CommitStoredLog
 from ..adapters.extras import require_extra
-from ..adapters.history.factory import open_history
+from ..adapters.history import open_history
 from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
@@ -32,6 +33,7 @@ from ..domain.ids import fingerprint
 from ..ports import (
     ArchiveStore,
     Clock,
+    EventHistory,
     EventLog,
     History,
     InputLog,
@@ -45,13 +47,49 @@ from ..settings.s3 import S3_SCHEME, s3_location
 from ..subjects import Stream
 from ..telemetry.foreign import ForeignMessages
 from .commit_process import Commits
-from .kept_events import KeptEvents
 
 FOLDER_SCHEME: Final = "file://"
 """Prefix of an archive target that is a folder."""
 
 
 ARCHIVE_IN_S3: Final = "`archive.target` in S3"
+
+
+SQLITE: Final = "sqlite:///"
+MAX_CONNECTIONS: Final = 2
+
+
+class KeptEvents:
+    """Opens the history once."""
+
+    def __init__(self, settings: Settings, identity: Callable[[], Awaitable[str]]) -> None:
+        """`identity`: returns the public identifier of the installation that has the events."""
+        self._url = settings.database.url
+        self._identity = identity
+        self._opening = asyncio.Lock()
+        self._stack = AsyncExitStack()
+        self._history: EventHistory | None = None
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Callable[[], Awaitable[EventHistory | None]]]:
+        """Yield the opener of the history; close the history at the end of the block."""
+        async with self._stack:
+            yield self._open
+
+    async def _open(self) -> EventHistory | None:
+        async with self._opening:
+            if self._history is None and self._exists():
+                self._history = await self._opened()
+            return self._history
+
+    def _exists(self) -> bool:
+        return not self._url.startswith(SQLITE) or Path(self._url.removeprefix(SQLITE)).exists()
+
+    async def _opened(self) -> EventHistory | None:
+        installation = await self._identity()
+        opening = open_history(self._url, installation=installation, max_connections=MAX_CONNECTIONS)
+        history = await self._stack.enter_async_context(opening)
+        return history if isinstance(history, EventHistory) else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,10 @@ from dataclasses import fields, replace
 from itertools import chain
 from typing import Any, Final
 
+from ..adapters.nats.admin.permissions import API as JETSTREAM
 from ..adapters.nats.admin.permissions import Granting, Permissions
-from ..adapters.nats.backup.permissions import backing_up, restoring
+from ..adapters.nats.backup.creation import snapshot_order
+from ..adapters.nats.client.names import Names
 from ..domain.events import (
     AgentDrainStarted,
     AgentGranted,
@@ -53,8 +55,10 @@ from ..stages.planner import PLANNER
 from ..subjects import (
     ANNOUNCED,
     DECISION_STREAMS,
+    LOG_ARCHIVE,
     OUTPUT_STREAMS,
     PROCESS,
+    SERVER_STREAMS,
     STREAMS,
     TIMEZONE_REQUEST,
     Bucket,
@@ -110,6 +114,40 @@ _API_ACCESS: Final = replace(
     writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES, _PRESENCE),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
+
+
+def backing_up(rules: Permissions, names: Names) -> Permissions:
+    """Add the right to take snapshots of streams, which changes nothing in them.
+
+    `rules`: those of a reader of the archive.
+    """
+    order = snapshot_order(names)
+    publish = {
+        *rules.publish,
+        *(f"{JETSTREAM}.STREAM.{verb}.{stream}" for verb in ("INFO", "SNAPSHOT") for stream in order),
+        *(f"$JS.SNAPSHOT.ACK.{stream}.>" for stream in order),
+        *(f"{JETSTREAM}.CONSUMER.LIST.{names.stream(stream)}" for stream in SERVER_STREAMS),
+    }
+    return replace(rules, publish=tuple(sorted(publish)))
+
+
+def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
+    """Add the right to create streams from snapshots, with any content, and to end the log.
+
+    `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
+    """
+    order = snapshot_order(names)
+    publish = {
+        *rules.publish,
+        *provisioning.publish,
+        *(f"{JETSTREAM}.STREAM.RESTORE.{stream}" for stream in order),
+        *(f"$JS.SNAPSHOT.RESTORE.{stream}.*" for stream in order),
+        f"$O.{names.archive_bucket}.>",
+        names.key(Bucket.CURSORS, LOG_ARCHIVE),
+        f"{JETSTREAM}.STREAM.INFO.{names.commits_stream}",
+        f"{names.commits_prefix}.*",
+    }
+    return replace(rules, publish=tuple(sorted(publish)), deny_publish=())
 
 
 def permissions(settings: Settings) -> dict[str, Permissions]:

@@ -7,6 +7,7 @@ attempt's time counts from the hand-over, or from an executor's message that it 
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 from datetime import datetime
 from hmac import compare_digest
 from typing import Final
@@ -39,10 +40,11 @@ from ..domain.mq_answer import (
 )
 from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state, queue_state
-from ..engine.mq_executors import MqExecutors, heard
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
+from ..engine.outside_workers import INTERVAL_S, OutsideName, OutsideWorkers
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
+from ..ports import Clock, Projections
 from ..settings import Settings
 from ..subjects import Bucket, Stream
 
@@ -57,6 +59,45 @@ PAUSED_S: Final = 10.0
 UNNAMED_EXECUTOR: Final = "mq-executor"
 _JOB: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
 _EXECUTION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Signal: an executor answered for a task."""
+
+    executor: str
+    queue: str
+    function: str
+
+
+def heard(answer: Answer, state: Execution, step: str) -> tuple[Heard, ...]:
+    """Return the signal of an answer; none if its executor names itself in no way."""
+    if answer.executor is None:
+        return ()
+    return tuple(
+        Heard(answer.executor, planned.queue, planned.function)
+        for planned in state.request.plan.steps
+        if planned.name == step
+    )
+
+
+class MqExecutors:
+    """Shows the executors by the answers that were believed."""
+
+    def __init__(self, projections: Projections, clock: Clock) -> None:
+        self._workers = OutsideWorkers("mq", projections, clock)
+        self._clock = clock
+
+    def take(self, signal: object) -> None:
+        """Note the executor of a signal."""
+        if isinstance(signal, Heard):
+            self._workers.hear(OutsideName("", signal.executor), (signal.queue,), (signal.function,))
+
+    async def run(self) -> None:
+        """Show the executors in a loop."""
+        while True:
+            await self._clock.sleep(INTERVAL_S)
+            await self._workers.show()
 
 
 class MqBridge:

@@ -40,7 +40,7 @@ from ...ports.queries import (
     microseconds,
 )
 from ...subjects import Stream
-from ..history.factory import without_credentials
+from ..history import without_credentials
 from ..history.rows import plain
 from . import batch_writer, counts, keys, pages, totals
 from .batch_writer import BatchWriter

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from ...ports import HistoryTooNew, HistoryUnavailable
-from ..history.factory import without_credentials
+from ..history import without_credentials
 from .engine import writing
 
 VERSION_TABLE: Final = "scheduler_migrations"

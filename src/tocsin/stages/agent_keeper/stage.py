@@ -29,6 +29,7 @@ from ...domain.events import (
     QuorumSettled,
     type_of,
 )
+from ...domain.token_bucket import TokenBucket
 from ...engine.agent_memory import RefusedHoldLists
 from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
@@ -36,7 +37,6 @@ from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket
 from .acknowledgements import CURSOR, Acknowledgements
-from .registration_budget import RegistrationBudget
 from .roster import Entry, Mirror, Roster, size_of
 
 INTERVAL_S: Final = 0.2
@@ -53,6 +53,35 @@ TRIES: Final = 3
 
 Decide = Callable[[Agent], Sequence[AgentFact]]
 _log = telemetry.get_logger("tocsin.agent-keeper")
+
+
+BYTES_AT_ONCE: Final = 16 * 1_048_576
+"""Enough to register each of 5,000 processes with 3 KB."""
+BYTES_PER_S: Final = 4_096
+"""350 MB a day: six ordinary registrations in each second."""
+_SHARED: Final = ""
+"""In place of a name: all names without an account of their own."""
+
+
+class RegistrationBudget:
+    """The bytes that may still be registered."""
+
+    def __init__(self, reserved: Collection[str], monotonic: Callable[[], float]) -> None:
+        """`reserved`: the names of agents with an account of their own."""
+        self._reserved = frozenset(reserved)
+        self._monotonic = monotonic
+        self._bucket = TokenBucket(limit=BYTES_PER_S, per=1.0, burst=BYTES_AT_ONCE)
+        self._used_until: dict[str, float] = {}
+
+    def take(self, name: str, facts: Sequence[AgentFact]) -> bool:
+        """Count the bytes of events, and return whether they fit; if not, nothing is counted."""
+        account = name if name in self._reserved else _SHARED
+        used_until, now = self._used_until.get(account, float("-inf")), self._monotonic()
+        size = sum(len(fact.encode()) for fact in facts)
+        if size > self._bucket.available(used_until, now):
+            return False
+        self._used_until[account] = self._bucket.used(used_until, now, size)
+        return True
 
 
 class AgentKeeper:

@@ -1,15 +1,17 @@
 """Archiver: moves old messages into the archive, and expires old rows of the history."""
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects, telemetry
 from ...domain import policy
+from ...domain.execution import Execution
+from ...engine.fold import Fold
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import ArchiveUnavailable, Clock, EventLog, History, LogUnavailable, OutdatedState, StreamPurge
+from ...ports import ArchiveUnavailable, Clock, EventLog, History, LogUnavailable, OutdatedState, StoredLog, StreamPurge
 from ...subjects import ARCHIVER_LEASE, LOG_ARCHIVE, STREAMS, Bucket, Stream
-from .finished_heartbeats import FinishedHeartbeats
 from .log_archiver import Keeping, LogArchiver
 from .unproven_reports import INTERVAL_S, UnprovenReports
 
@@ -20,6 +22,49 @@ _log = telemetry.get_logger("tocsin.archiver")
 _failures: Final = telemetry.meter().create_counter(
     "tocsin_archiving_failures", description="Runs of the archiver that failed; nothing left the streams in them."
 )
+
+
+HEARTBEATS: Final = "heartbeat.>"
+MAX_REMOVED: Final = 5_000
+"""Executions whose heartbeats are removed in one round."""
+
+
+class FinishedHeartbeats:
+    """Removes the heartbeats of executions that are over: no attempt will read them.
+
+    Nothing depends on it. A heartbeat that stays, because the archiver does not run, ends with `output.max_age`.
+    """
+
+    def __init__(self, fold: Callable[[], Fold], streams: StoredLog, purge: StreamPurge) -> None:
+        """`fold` returns the states of this process. `purge` removes messages of `streams`."""
+        self._fold = fold
+        self._streams = streams
+        self._purge = purge
+        self._upto = 0
+        """The end of the stream at the run before: the fold may lack the executions of later heartbeats."""
+
+    async def run_once(self) -> int:
+        """Remove heartbeats that were there at the run before; return the number of executions.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
+        upto, self._upto = self._upto, (await self._streams.extent(Stream.PROGRESS)).last
+        newest: dict[tuple[str, str], int] = {}
+        async for portion in self._streams.messages(Stream.PROGRESS, HEARTBEATS, after=0, upto=upto):
+            for message in portion:
+                _, job, execution_id, *_ = message.subject.split(".")
+                newest[job, execution_id] = message.sequence
+        over = [one for one in newest if self._is_over(*one)][:MAX_REMOVED]
+        for job, execution_id in over:
+            await self._purge.purge(f"heartbeat.{job}.{execution_id}.>", upto=newest[job, execution_id])
+        return len(over)
+
+    def _is_over(self, job: str, execution_id: str) -> bool:
+        """Return whether an execution is over; an execution that is over leaves the fold."""
+        scope = subjects.execution(subjects.name(job), execution_id)
+        state = self._fold().states.get(scope)
+        return state.is_over if isinstance(state, Execution) else scope not in self._fold().numbers
 
 
 class Archiver:
