@@ -10,7 +10,16 @@ from tests.commits.test_memory import Work
 from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Enqueued, Replayed, Report, Shard, ShardsDefined, UniqueRule
+from tocsin.domain.events import (
+    CancelRequest,
+    DeadLettered,
+    Enqueued,
+    Replayed,
+    Report,
+    Shard,
+    ShardsDefined,
+    UniqueRule,
+)
 from tocsin.engine import departures
 from tocsin.engine.departures import Departures
 from tocsin.engine.snapshot_rows import FoldBuilder, lines
@@ -178,3 +187,29 @@ def by_key(events: list[tuple[str, str, bytes]]) -> dict[str, list[tuple[str, st
 def test_windows_are_longer_than_the_scripts() -> None:
     """Within them, nothing that a request can name is forgotten."""
     assert departures.KEPT_FOR.total_seconds() > 80 * 1500 / 2
+
+
+@pytest.mark.parametrize("is_begun_again", [False, True])
+async def test_dead_letter_runs_again_after_weeks(is_begun_again: bool) -> None:  # noqa: FBT001
+    work = Work()
+    await work.define("nightly", dead_letter=True, retry={"max_attempts": 1}, input={"a": 1})
+    await work.trigger("nightly", "m")
+    await work.finish("main")
+    [letter] = [one.message for one in await work.installation.events() if isinstance(one.message, DeadLettered)]
+    failed = f"execution.nightly.{letter.id}.>"
+    assert failed in work.fold.states
+    work.installation.clock.advance(21 * 86_400)
+    await work.define("other")
+    await work.runner.rest()
+    assert failed not in work.fold.states  # its results are gone, and the letter has the input
+    if is_begun_again:
+        await begin_again(work)
+    again = ids.replay_id("nightly", letter.id, 1, work.installation.clock.now())
+    await work.installation.store(Replayed(job="nightly", id=letter.id, number=1, execution_id=again))
+    await work.runner.run()
+    await work.finish()
+    assert (await work.kinds(f"execution.nightly.{again}.>"))[-1] == "completed"
+    work.installation.clock.advance(2 * 86_400)
+    await work.define("other", tags=["later"])
+    await work.runner.rest()
+    assert not [scope for scope in work.fold.states if scope.startswith("dead-letter.")]

@@ -4,7 +4,8 @@ An execution leaves when every stage has taken its end. A state that a later dec
 
     lock            executions in its queue, and its holder while others wait; a lock that is free leaves with its last holder
     unique key      the ends of its holders, for the time in which they may count, and their replays
-    dead letter     the failed execution, for a replay that adopts its steps; for `KEPT_FOR` after the newest event of the letter
+    dead letter     the failed execution, for a replay that adopts its steps; for `KEPT_FOR` after the newest event of the letter. The letter
+                    itself stays until it is resolved, because it may be replayed at any time
     fan-out         its one event, until the executions on all shards are over
     agent           for `KEPT_FOR` after it was forgotten
     request id      a hash (`request_ids`): the same request again, or a cancellation, finds that the execution is over
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from .fold import Fold
 
 KEPT_FOR: Final = timedelta(hours=24)
-"""How long a dead letter and a unique key stay after their newest event, as long as nothing that is open needs them."""
+"""How long a resolved dead letter and a unique key stay after their newest event, and longer if anything open needs them."""
 JUST_ENDED: Final = timedelta(seconds=60)
 """How long the end of an execution is known that no request with an id began.
 
@@ -230,6 +231,8 @@ class Departures:
             newest = _newest(state) if isinstance(state, UniqueKey | DeadLetter) else self._forgotten_at(scope)
             if newest is not None and newest + KEPT_FOR > self._at:
                 self._when_due(scope, newest)
+            elif isinstance(state, DeadLetter) and state.resolved is None:
+                self._release(scope)
             else:
                 self._look_at(scope)
 
@@ -254,7 +257,7 @@ class Departures:
                     self._look_at_execution(scope, state)
             case UniqueKey() if _newest(state) + KEPT_FOR <= self._at:
                 self._leave_unless(self._open(self._holders[scope]), scope)
-            case DeadLetter() if _newest(state) + KEPT_FOR <= self._at:
+            case DeadLetter(resolved=resolved) if resolved is not None and _newest(state) + KEPT_FOR <= self._at:
                 job = scope.split(".")[1]
                 replays = (f"execution.{job}.{replay.execution_id}.>" for replay in state.replays)
                 if self._fold.numbers.get(scope, 0) > self._floor:
@@ -336,7 +339,8 @@ class Departures:
         if state.decided is not None and isinstance(fanned := state.decided.message, FannedOut):
             return self._open(f"execution.{job}.{part}.>" for part in execution_ids(fanned).values())
         letter = f"dead-letter.{job}.{execution_id}.>"
-        if state.status is Status.FAILED and letter in self._fold.states:
+        kept = self._fold.states.get(letter)
+        if state.status is Status.FAILED and isinstance(kept, DeadLetter) and _newest(kept) + KEPT_FOR > self._at:
             return letter
         if state.requested is not None:
             lock = subjects.lock(state.requested.job, state.requested.plan.shard)
