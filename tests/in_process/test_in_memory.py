@@ -307,3 +307,14 @@ async def test_paused_job_runs_on_request(memory: Running) -> None:
     await memory.registry.pause("greet")
     async with worker.running():
         assert (await memory.run("greet")).result == "manual"
+
+
+async def test_parts_share_the_view_of_the_first_process() -> None:
+    async with open_in_memory(Settings()) as installation:
+        commits = installation.commits
+        first, view = await commits.process()
+        async with first.running([], view):
+            await commits.process()
+            assert await commits.view() is view
+        _, later = await commits.process()
+        assert await commits.view() is later

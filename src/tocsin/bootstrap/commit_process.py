@@ -130,10 +130,9 @@ class CommitProcess:
         `projections`: where snapshots and heads are; None: the process begins at the beginning of the log.
         `foreign` takes each message that is no commit. `is_lasting`: whether the process shows its presence.
         """
-        self.folds = False
-        """Whether the process folds the log although it has no stages that decide."""
-        self.folding: Folding | None = None
-        """The loop that folds the log; None: the log is not folded yet."""
+        self.folds = False  # whether the process folds the log although it has no stages that decide
+        self.is_over = False
+        self.folding: Folding | None = None  # the loop that folds the log; None: the log is not folded yet
         self._projections, self._readers = projections if is_lasting else None, Readers(clock)
         self._presence: Presence | None = None
         self._foreign = foreign or ForeignMessages()
@@ -185,6 +184,7 @@ class CommitProcess:
             try:
                 yield loop
             finally:
+                self.is_over = True
                 if leading is not None and leases is not None and electing is not None:
                     await leading.leave(loop, leases, running, electing)
                 for task in tasks:
@@ -368,8 +368,7 @@ class Commits:
         """
         self._history = history
         self._foreign = foreign
-        self.is_lasting = False
-        """Whether this process reads the log for longer than a command: it shows its presence."""
+        self.is_lasting = False  # whether this process reads the log for longer than a command: it shows its presence
         self.log = ArchivedCommitLog(log, archive)
         self._turns = turns
         self.archive = archive
@@ -381,6 +380,7 @@ class Commits:
         self._wake_at = wake_at
         self._wanted = asyncio.Event()
         self._view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
+        self._shown: CommitProcess | None = None  # the process with this view, if it has stages
         self._outdated: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -419,9 +419,11 @@ class Commits:
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return the reader and writer of the log, and the view of all parts (`view`)."""
         process, view = await self._process(early, is_lasting=True)
-        if self._view.done():  # an installation in memory may run stages again
+        if self._view.done() and (self._view.exception() or (self._shown and self._shown.is_over)):
             self._view = asyncio.get_running_loop().create_future()
-        self._view.set_result(view)
+        if not self._view.done():  # the parts of an installation share the view of its first process, which ends last
+            self._view.set_result(view)
+            self._shown = process
         return process, view
 
     async def _process(self, early: Sequence[str] = (), *, is_lasting: bool) -> tuple[CommitProcess, CommitView]:
