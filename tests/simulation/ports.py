@@ -338,7 +338,7 @@ class SimulatedHistory:
     ) -> None:
         del encoded
         assert opens, "no simulated operator switches the history off"
-        answer = partial(self._history.record_now, stream, messages, after=after)
+        answer = partial(self._history.record_now, stream, messages, after=after, upto=upto)
         await self._network.ask(self._process, f"record {stream} {after}..{upto}", answer)
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:  # noqa: ARG002 - the port's
