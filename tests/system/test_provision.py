@@ -28,6 +28,7 @@ from tocsin.adapters.nats.admin.desired_state import (
     OutputLimits,
     all_streams,
     durable_specs,
+    stream_config,
 )
 from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.provision_errors import (
@@ -46,8 +47,11 @@ from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.process import OLDEST_SERVER, installed_binary
+from tocsin.bootstrap.provision import input_limits
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable, Publish
+from tocsin.settings import Settings
+from tocsin.settings.s3 import Archive
 from tocsin.subjects import (
     INPUT_STREAMS,
     INSTALLATION_KEY,
@@ -237,6 +241,14 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
     assert not config.get("deny_purge")
     features = {bool(config.get(name)) for name in ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs")}
     assert features == {stream is Stream.TIMERS}
+
+
+def test_public_events_leave_with_the_hot_window() -> None:
+    ages = {
+        enabled: stream_config(Stream.LOG, Names("t"), inputs=input_limits(Settings(archive=Archive(enabled=enabled))))
+        for enabled in (True, False)
+    }
+    assert {enabled: config["max_age"] for enabled, config in ages.items()} == {True: 86_400 * 10**9, False: 0}
 
 
 @pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))

@@ -142,6 +142,7 @@ def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> Inp
         archive.input_bytes,
         archive.outside_messages,
         has_webhooks=has_webhooks,
+        public_age=archive.hot_window if archive.enabled else 0.0,
         captured=captured,
     )
 

@@ -128,7 +128,7 @@ class Archive(Section):
     """`nats`, an object store beside the streams; a folder, `file:///…`, that every node reaches; or `s3://BUCKET/PREFIX`, with the extra `s3`."""
     s3: S3 = S3()
     hot_window: Duration = 86_400.0
-    """Time for which commits and inputs stay in the streams."""
+    """Time for which commits, inputs and public events stay in the streams."""
     max_messages: int = Field(default=500_000, ge=1)
     """Commits in the log above which commits inside the hot window are archived too, from two minutes of age."""
     max_input_bytes: int = Field(default=1_073_741_824, ge=1_048_576)

@@ -52,6 +52,8 @@ class InputLimits:
     """Messages in the stream of programs outside."""
     has_webhooks: bool = False
     """Whether there is a stream of requests to webhooks, of the same size."""
+    public_age: float = 0.0
+    """Seconds for which public events stay; 0: without limit."""
     captured: "CaptureLimits | None" = None
     """The limits of the stream of captured messages; None: it does not exist."""
 
@@ -174,7 +176,8 @@ def stream_config(
     schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
     removed again. Only the stream of timers has schedules, because a user who publishes
     into a stream with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its
-    subjects. Only stages and the API publish timers. Public events are unlimited too: readers may come late, and an operator may purge them.
+    subjects. Only stages and the API publish timers.
+    Public events leave with age: the log of commits and its archive have them.
 
     A stream of inputs is limited in size, and then refuses messages: their publishers may be hostile. That of programs
     outside is also limited in number, because the decision on a small message needs far more room than the message. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
@@ -232,7 +235,8 @@ def stream_config(
         config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "deny_delete": True}
     else:
         source, destination = names.republished()
-        config |= {"deny_delete": True, "republish": {"src": source, "dest": destination}}
+        age = int((inputs or InputLimits()).public_age * _SECOND)
+        config |= {"deny_delete": True, "max_age": age, "republish": {"src": source, "dest": destination}}
     return config
 
 
