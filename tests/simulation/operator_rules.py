@@ -22,7 +22,7 @@ from tocsin.domain.events import (
     Recorded,
 )
 
-from .cast import Surroundings
+from .cast import Surroundings, stored_at
 from .operators import EVERY, Answered
 from .server import SentClaim
 from .workload import BRIDGED
@@ -128,7 +128,7 @@ def _untrue(answered: Answered, stored: list[Recorded[Message]], around: Surroun
     held = []
     before = True
     for recorded in stored:
-        at = seconds(recorded.time)
+        at = seconds(stored_at(around, recorded))  # a commit names a time that may be earlier
         if at > answered.answered + _TICK:
             break
         if before and at >= answered.requested - _TICK:
