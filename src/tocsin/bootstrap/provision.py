@@ -116,6 +116,8 @@ async def fold_of(installation: Installation) -> Fold:
     Raises:
         LogUnavailable: the log did not answer, or lacks events that no snapshot replaces.
     """
+    if not await is_set_up(installation, within=KEY_TIMEOUT_S):
+        raise LogUnavailable("nothing is set up: run `tocsin init` first")
     commits, key = installation.commits, await report_key(installation)
     view, seal = await commits.view(), await commits.reader.seal()
     await view.end(Stream.LOG)

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from ...domain.job_record import Registration
 from ...engine.fold import Fold
+from ...ports import LogUnavailable
 from ...ports.server_inspection import MonitorReport
 from .status import HealthTarget, Status, registrations_of
 
@@ -70,7 +71,7 @@ class CheckContext:
     """By the log's clock, or by this machine's if the log does not answer."""
     monitors: dict[str, MonitorReport | None] = field(default_factory=dict)
     """Reports by the URL of each monitoring endpoint; None: it did not answer."""
-    _fold: Fold | None = None
+    _fold: Fold | LogUnavailable | None = None
     _registrations: list[Registration] | None = None
     """All jobs; None: no check has read them yet."""
 
@@ -91,7 +92,12 @@ class CheckContext:
             LogUnavailable: the log did not answer.
         """
         if self._fold is None:
-            self._fold = await self.target.load_fold()
+            try:
+                self._fold = await self.target.load_fold()
+            except LogUnavailable as error:
+                self._fold = error  # a check waits no longer than the check before
+        if isinstance(self._fold, LogUnavailable):
+            raise self._fold
         return self._fold
 
     def age(self, at: datetime) -> timedelta:
