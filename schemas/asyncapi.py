@@ -129,8 +129,8 @@ PUBLIC_SUBJECTS: Final = (
         "send",
         events.CronMissed,
         "Occurrences passed without firing",
-        "Published once for each span of occurrences that passed although the job was active: no ticker led, or the "
-        "circuit breaker stopped a job that fired too often.",
+        "Published once for each span of occurrences that passed although the job was active: no ticker led in "
+        "time, or a late decision met another schedule.",
         {
             "event": "cron.missed",
             "timestamp": "2026-02-12T15:10:00Z",

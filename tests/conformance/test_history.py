@@ -1270,8 +1270,8 @@ async def test_passed_spans_overlap_and_expire(empty_database: EmptyDatabase) ->
         passed(NOON, NOON + 2 * hour),
         passed(NOON + 2 * hour, NOON + 3 * hour, "superseded", count=1),
         passed(NOON + 2 * hour, NOON + 3 * hour, "paused"),
-        passed(NOON + 3 * hour, NOON + 4 * hour, "throttled", count=0),
-        passed(NOON, NOON + hour, "throttled", job="brief"),
+        passed(NOON + 3 * hour, NOON + 4 * hour, "superseded", count=0),
+        passed(NOON, NOON + hour, "superseded", job="brief"),
         Defined(job="brief", definition=brief),
     ]
     first = PassedSpan(NOON, NOON + 2 * hour, "missed", 3, 1)

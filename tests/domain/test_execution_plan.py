@@ -120,7 +120,7 @@ def test_nonexistent_local_time_may_share_a_firing_instant() -> None:
     assert execution_plan.skipped_instants(DUE, job()) == []
 
 
-@pytest.mark.parametrize("reason", ["missed", "superseded", "throttled"])
+@pytest.mark.parametrize("reason", ["missed", "superseded"])
 def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
     assert execution_plan.skipped_instants(passed(reason), job()) == []
 

@@ -192,14 +192,6 @@ def test_starting_deadline_limits_how_late_occurrences_fire(seconds: int, *, fir
     assert bool(passed(facts)) is not fires
 
 
-def test_runaway_job_is_throttled_with_a_reason() -> None:
-    log = Log()
-    log.define(job("* * * * *", catch_up="all"), at("09:30:00"))
-    facts = ledger.decide_instants(log.state, at("10:00:00"), allowance=10)
-    assert len(due(facts)) == 10
-    assert passed(facts) == [("throttled", 20, at("10:00:00"))]
-
-
 def test_resume_releases_no_backlog(log: Log) -> None:
     log.store(ledger.pause(log.state, "nightly"), at("09:45:00"))
     assert passed(log.tick(at("10:00:00"))) == [("paused", 1, at("10:00:00"))]

@@ -84,18 +84,6 @@ def test_the_newest_fire_across_two_decisions(beyond: int, monkeypatch: pytest.M
     assert sum(count for _, count, _ in passed(facts)) == 10 + beyond
 
 
-def test_what_is_missed_is_not_called_throttled() -> None:
-    log = defined(schedule="* * * * *", catch_up="all", catch_up_limit=5)
-    facts = ledger.decide_instants(log.state, at("10:00:00"), allowance=3)
-    assert len(due(facts)) == 3
-    assert [(reason, count) for reason, count, _ in passed(facts)] == [("missed", 24), ("throttled", 3)]
-
-
-def test_no_allowance_lets_nothing_fire() -> None:
-    facts = ledger.decide_instants(defined().state, at("10:00:00"), allowance=0)
-    assert (due(facts), passed(facts)) == ([], [("throttled", 1, at("10:00:00"))])
-
-
 # --- local times that do not exist -----------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import count
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -41,6 +41,7 @@ from tocsin.domain.events import (
     Skipped,
     SkipReason,
 )
+from tocsin.domain.events.public import MissedReason
 from tocsin.domain.notification import Kind, Notification
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
 from tocsin.services.silences import Silences
@@ -244,14 +245,15 @@ async def test_skip_is_raised_unless_it_was_wanted(world: World) -> None:
     assert [fact.execution_id for fact in await raised(world)] == ["0", "4"]
 
 
-async def test_missed_instants_are_one_notification(world: World) -> None:
+@pytest.mark.parametrize("reason", get_args(MissedReason))
+async def test_missed_instants_are_one_notification(world: World, reason: MissedReason) -> None:
     await world.define({**JOB, "schedule": "0 * * * *", "notify": {"channels": ["ops"], "on_missed": True}})
     now = world.clock.now()
     data = CronMissedData(
         cron_name="report",
         cron_expression="0 * * * *",
         timezone="UTC",
-        reason="missed",
+        reason=reason,
         count=12,
         start=now - timedelta(hours=12),
         until=now,

@@ -300,7 +300,7 @@ async def test_excluded_instants_are_skipped() -> None:
         assert [(skip.at.day, skip.at.hour % 6, skip.reason) for skip in later] == [(10, 3, "excluded")] * 4
 
 
-async def test_job_of_every_second_is_not_throttled() -> None:
+async def test_job_of_every_second_fires_each_second() -> None:
     async with Simulation(worker_of(tick=done), definitions=[job(schedule="* * * * * *")]) as simulation:
         await simulation.advance("90s")
         assert len(simulation.instants("tick")) == 90

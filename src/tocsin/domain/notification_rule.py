@@ -61,7 +61,7 @@ _SKIPS: Final[Mapping[str, str]] = {
 _MISSES: Final[Mapping[str, str]] = {
     "missed": "no scheduler decided on them in time",
     "superseded": "the definition changed before a late decision",
-    "throttled": "too many came due in a minute",
+    "poison": "the decision on them failed, which is a defect",
 }
 
 

@@ -34,10 +34,8 @@ def report_missed(fact: Passed) -> None:
     if fact.reason not in MISSED_REASONS:
         return
     _missed_instants.add(fact.count, {"job": fact.job, "reason": fact.reason})
-    is_throttled = fact.reason == "throttled"
-    log = _log.error if is_throttled else _log.warning
-    log(
-        "job throttled: it fires too often" if is_throttled else "instants missed",
+    _log.warning(
+        "instants missed",
         action=fact.reason,
         job=fact.job,
         count=fact.count,

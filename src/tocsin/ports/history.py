@@ -276,7 +276,7 @@ class History(Protocol):
         """Count the executions of a job in spans of equal width, in any order."""
 
     async def passed(self, job: str, since: datetime, until: datetime, *, limit: int) -> Sequence[PassedSpan]:
-        """Return spans of missed, superseded and throttled instants that overlap a time, oldest first."""
+        """Return spans of missed and superseded instants that overlap a time, oldest first."""
 
     async def durations(
         self, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int

@@ -66,10 +66,10 @@ class Past:
         self.store(ledger.delete(self.state, "job", by=ADA, reason="not needed"), utc(at))
         return self
 
-    def ticked(self, at: str | datetime, allowance: int = ledger.MAX_INSTANTS_PER_DECISION) -> "Past":
+    def ticked(self, at: str | datetime) -> "Past":
         now = at if isinstance(at, datetime) else utc(at)
         self.now = max(self.now, now)
-        while facts := ledger.decide_instants(self.state, now, allowance=allowance):
+        while facts := ledger.decide_instants(self.state, now):
             self.store(facts, now)
         return self
 

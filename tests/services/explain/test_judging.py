@@ -124,12 +124,6 @@ TABLE: Mapping[str, tuple[Past, str, Verdict, Mapping[str, Any]]] = {
         "superseded",
         {"since": utc(DAY + "10:05"), "by": ADA},
     ),
-    "it was out of hand": (
-        Past("* * * * * *").defined(DAY + "09:30").ticked(DAY + "09:30:01", allowance=0),
-        DAY + "09:30:01Z",
-        "throttled",
-        {"count": 1},
-    ),
     "the schedule does not name it": (
         hourly().ticked(DAY + "10:00"),
         DAY + "09:45Z",

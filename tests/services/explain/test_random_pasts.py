@@ -27,7 +27,6 @@ VERDICTS: dict[str, set[Verdict]] = {
     "dst_skip": {"no-such-local-time"},
     "missed": {"missed", "no-such-local-time"},
     "superseded": {"superseded", "no-such-local-time"},
-    "throttled": {"throttled", "no-such-local-time"},
     "excluded": {"excluded"},
 }
 CHANGES = ["2026-03-29", "2026-10-04", "2026-10-25", "2026-11-01"]
@@ -65,7 +64,6 @@ commands = st.lists(
     st.one_of(
         st.tuples(st.just("tick"), st.integers(1, 4 * 3_600)),
         st.tuples(st.just("tick"), st.integers(1, 20 * 60)),
-        st.tuples(st.just("throttle"), st.integers(1, 3 * 3_600)),
         st.tuples(st.just("define"), definitions),
         st.tuples(st.sampled_from(["pause", "resume", "delete"]), st.just(0)),
         st.tuples(st.just("wait"), st.integers(1, 3 * 3_600)),
@@ -90,8 +88,6 @@ def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Pas
             doing[command](now.isoformat())
         elif command == "tick":
             past.ticked(now)
-        elif command == "throttle":
-            past.ticked(now, allowance=1)
     past.now = now
     return past
 

@@ -144,10 +144,6 @@ TABLE: dict[str, tuple[Past, list[tuple[str, str, dict[str, Any]]]]] = {
         hourly().defined(DAY + "10:05", schedule="30 * * * *").ticked(DAY + "10:10"),
         [("10:00", "superseded", {}), ("10:30", "future", {}), ("11:30", "future", {})],
     ),
-    "too many come due": (
-        hourly(catch_up="all").ticked(DAY + "11:20", allowance=1),
-        [("10:00", "completed", {}), ("11:00", "throttled", {})],
-    ),
     "a calendar excludes the day": (
         hourly(exclude=[{"name": "fair", "days": ["2026-11-20"]}]).until(DAY + "10:30"),
         [(at, "excluded", {"reason": "2026-11-20 is a day of fair"}) for at in ("10:00", "11:00")],

@@ -201,14 +201,6 @@ async def test_answer_names_the_rules_that_are_left_out() -> None:
     assert not [note for note in job.notes if "limits of the queue" in note]
 
 
-async def test_throttle_holds_for_an_other_schedule() -> None:
-    history = await recorded(minutes=5, absences=((1.5, 4.25),))
-    rule = {**HOURLY, "schedule": "*/10 * * * * *", "catch_up": "all", "catch_up_limit": 1_000}
-    report = await ask(history, {**rule, "overlap_policy": "allow"}, since=MIDNIGHT + timedelta(hours=1))
-    # More than 600 instants are caught up at once after the absence, and 600 may fire in a minute.
-    assert report.after.passed["throttled"] > 0
-
-
 async def test_priority_goes_first_when_slots_are_rare() -> None:
     jobs = [{**HOURLY, "name": name, "overlap_policy": "allow"} for name in ("a", "b", "c")]
     history = await recorded(*jobs, minutes=10)

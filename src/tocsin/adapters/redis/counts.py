@@ -36,7 +36,7 @@ def change(transaction: Pipeline, changes: Mapping[CountKey, int]) -> None:
 
 
 def record_passed(transaction: Pipeline, messages: Iterable[Recorded[Message]]) -> None:
-    """Record spans of missed, superseded and throttled instants in a transaction."""
+    """Record spans of missed and superseded instants in a transaction."""
     for recorded in messages:
         fact = recorded.message
         if isinstance(fact, Passed) and fact.reason in MISSED_REASONS and fact.count:

@@ -69,7 +69,7 @@ class CountsWriter:
         write_rows(connection, self._remove, [tuple(key) for _, *key in less])
 
     def record_passed(self, connection: Connection, messages: Sequence[Recorded[Message]]) -> None:
-        """Record spans of missed, superseded and throttled instants."""
+        """Record spans of missed and superseded instants."""
         time = self._encoding.time
         spans = sorted(
             (fact.job, time(fact.until), time(fact.start), fact.reason, fact.count, fact.definition)

@@ -28,7 +28,6 @@ STYLES: Final[dict[Verdict, str]] = {
     "fired": "green",
     "future": "cyan",
     "missed": "red",
-    "throttled": "red",
     "poison": "red",
     "unaccounted": "bold red",
     "undecided": "red",
@@ -217,8 +216,6 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
             change = f"changed at {since}{_by(answer)}, before the ticker decided on this time"
             gap = _gap(answer)
             return f"It did not fire: the job was {change}, and its new schedule does not name it. {gap[0].upper()}{gap[1:]}."
-        case "throttled":
-            return f"It did not fire: the job fired too often, and {answer.count:,} of its occurrences were dropped."
         case "poison":
             return "It did not fire: Tocsin's own decision on it failed, which is a defect. The log of the stages has the error."
         case "excluded":

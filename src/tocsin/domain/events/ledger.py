@@ -109,7 +109,7 @@ class Due(LedgerFact):
     """For a job with a partition: the version of the shard map, the sequence of its event; 0: no map."""
 
 
-PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "throttled", "excluded", "poison"]
+PassedReason: TypeAlias = Literal["paused", "dst_skip", "missed", "superseded", "excluded", "poison"]
 
 
 class Passed(LedgerFact):
@@ -127,7 +127,7 @@ class Passed(LedgerFact):
     """The reason why the instants did not fire.
 
     `paused`: the job was paused or disabled. `dst_skip`: the clocks skipped the local time. `missed`: too old for the
-    catch-up policy. `superseded`: a newer definition does not fire them. `throttled`: too many came due at once.
+    catch-up policy. `superseded`: a newer definition does not fire them.
     `excluded`: a calendar or a blackout of the job excludes them; those of one local day are stored together. `poison`: the decision
     on them kills the processes that make it, which is a defect.
     """

@@ -78,8 +78,8 @@ class CronSkipped(OwnMessage, frozen=True, kw_only=True):
     """The details."""
 
 
-MissedReason: TypeAlias = Literal["missed", "superseded", "throttled", "poison"]
-"""Reasons against the user's wish: no ticker led, a newer definition came before a late decision, too many came due, or the decision failed."""
+MissedReason: TypeAlias = Literal["missed", "superseded", "poison"]
+"""Reasons against the user's wish: no ticker led, a newer definition came before a late decision, or the decision failed."""
 MISSED_REASONS: Final[frozenset[str]] = frozenset(get_args(MissedReason))
 
 

@@ -17,7 +17,6 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
 
 from .definitions import JobNotFound, complete, define, delete, pause, refuse_past, resume, was_dropped
 from .instants import (
-    MAX_FIRED_PER_MINUTE,
     MAX_INSTANTS_PER_DECISION,
     PUNCTUALITY,
     anchor_of,
@@ -43,7 +42,6 @@ from .state import (
 from .timetables import Lookahead, Timetable
 
 __all__ = [
-    "MAX_FIRED_PER_MINUTE",
     "MAX_INSTANTS_PER_DECISION",
     "PUNCTUALITY",
     "JobNotFound",

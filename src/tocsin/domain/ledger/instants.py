@@ -118,8 +118,6 @@ def anchor_of(state: Ledger, regime: Regime) -> datetime:
 
 PUNCTUALITY: Final = timedelta(seconds=2)
 """The age up to which an instant fires normally; the catch-up policy decides on older instants."""
-MAX_FIRED_PER_MINUTE: Final = 600
-"""Instants of a job that fire in a minute: ten times those of a schedule of every second."""
 MAX_INSTANTS_PER_DECISION: Final = 1_000
 """Maximum number of instants in a decision; a longer absence takes several calls."""
 
@@ -128,14 +126,12 @@ def decide_instants(
     state: Ledger,
     now: datetime,
     *,
-    allowance: int = MAX_INSTANTS_PER_DECISION,
     lookahead: Lookahead | None = None,
     shards: int = 0,
 ) -> list[Due | Passed]:
     """Decide on the instants between the watermark and `now` (UTC), oldest first.
 
-    One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing. At most
-    `allowance` of them fire. If more come due, a clock or a schedule is wrong, and the rest pass as `throttled`.
+    One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing.
     A `lookahead` saves repeated searches. `shards`: the version of the newest shard map; 0: no map.
     """
     undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
@@ -145,7 +141,7 @@ def decide_instants(
         # second.
         beyond = undecided[MAX_INSTANTS_PER_DECISION][1].at
         undecided = [(regime, occurrence) for regime, occurrence in undecided if occurrence.at < beyond]
-    verdicts = _verdicts(state, undecided, now, more=is_partial, allowance=allowance)
+    verdicts = _verdicts(state, undecided, now, more=is_partial)
     firing = {o.at for verdict, (_, o) in zip(verdicts, undecided, strict=True) if verdict is None}
     facts: list[Due | Passed] = []
     start = state.watermark or (state.regimes[0].since if state.regimes else now)
@@ -187,7 +183,7 @@ def _with_skipped_times(
 
 
 def _verdicts(
-    state: Ledger, undecided: Sequence[tuple[Regime, Occurrence]], now: datetime, *, more: bool, allowance: int
+    state: Ledger, undecided: Sequence[tuple[Regime, Occurrence]], now: datetime, *, more: bool
 ) -> list[PassedReason | None]:
     """Return the reason why each occurrence does not fire; None: it fires."""
     verdicts: list[PassedReason | None] = [
@@ -205,9 +201,6 @@ def _verdicts(
             newest = max(0, newest - schedule_of(timetable).count(undecided[-1][1].at, now, anchor=anchor))
         for i in late[: max(0, len(late) - newest)]:
             verdicts[i] = "missed"
-    fired = [i for i, verdict in enumerate(verdicts) if verdict is None]
-    for i in fired[allowance:]:
-        verdicts[i] = "throttled"
     return verdicts
 
 

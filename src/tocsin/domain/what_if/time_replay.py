@@ -4,8 +4,7 @@ The ledger's own functions decide. The replay only says when: at the time of the
 instant, at the end of an absence of the ticker that contains it, and otherwise as soon after the instant as usual.
 """
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -15,7 +14,7 @@ from typing import Final, TypeAlias, cast
 from .. import ledger
 from ..definition import JobDefinition
 from ..events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
-from ..ledger import MAX_FIRED_PER_MINUTE, PUNCTUALITY, JobNotFound, Ledger, Lookahead
+from ..ledger import PUNCTUALITY, JobNotFound, Ledger, Lookahead
 from ..ledger.instants import undecided_occurrences
 from ..schedule import Occurrence
 from .recorded import Absence, Decision, Moment, RecordedJob
@@ -60,8 +59,6 @@ class TimeReplay:
     lookahead: Lookahead = field(default_factory=Lookahead)
     decided: list[Decided] = field(default_factory=list)
     _state: Ledger = ledger.initial
-    _fired: Counter[datetime] = field(default_factory=Counter)
-    """The number of instants that fired, by the minute of their decision."""
     _when: "_DecisionTimes" = field(init=False)
     _changes: list[Recorded[DefinitionFact]] = field(init=False)
 
@@ -106,10 +103,7 @@ class TimeReplay:
 
     def _decide(self, at: datetime, moment: Moment) -> None:
         now = self._when.now_of(at, moment)
-        minute = moment.time.replace(second=0, microsecond=0)
-        allowance = self._when.allowance(at, now, fired=self._fired[minute])
-        facts = ledger.decide_instants(self._state, now, allowance=allowance, lookahead=self.lookahead)
-        self._fired[minute] += sum(isinstance(fact, Due) for fact in facts)
+        facts = ledger.decide_instants(self._state, now, lookahead=self.lookahead)
         known = self._state.definitions
         for fact in facts:
             rule = known[fact.definition].definition if fact.definition in known else None
@@ -167,10 +161,6 @@ class _DecisionTimes:
     times: dict[tuple[str, datetime], datetime] = field(default_factory=dict)
     """When recorded decisions were stored, by type and last instant."""
     late: list[_Late] = field(default_factory=list)
-    fired: list[datetime] = field(default_factory=list)
-    """The recorded instants that fired, in order."""
-    throttled: list[datetime] = field(default_factory=list)
-    """The first instant of each recorded decision that throttled the job, in order."""
     absences: Sequence[Absence] = ()
     undecided_from: datetime | None = None
     """The first instant on which no decision was recorded."""
@@ -190,10 +180,6 @@ class _DecisionTimes:
             moment = Moment(decision.time, decision.sequence)
             times.known.setdefault(first, moment)
             times.times[_key(decision.message)] = decision.time
-            if isinstance(decision.message, Due):
-                times.fired.append(first)
-            elif decision.message.reason == "throttled":
-                times.throttled.append(first)
             is_late = decision.time - first > PUNCTUALITY
             if _is_punctual(decision.message):
                 times.punctual.add(first)
@@ -202,8 +188,6 @@ class _DecisionTimes:
             if not is_late:
                 delays.append(decision.time - first)
         times.late.sort(key=lambda late: late.first)
-        times.fired.sort()
-        times.throttled.sort()
         if delays:
             times.delay = max(timedelta(), timedelta(seconds=median(delay.total_seconds() for delay in delays)))
         return times
@@ -221,18 +205,6 @@ class _DecisionTimes:
             if (absence.start is None or absence.start < at) and (absence.end is None or at <= absence.end):
                 return None if absence.end is None else Moment(absence.end, _NEVER)
         return Moment(max(at + self.delay, self.not_before), _NEVER)
-
-    def allowance(self, at: datetime, now: datetime, *, fired: int) -> int:
-        """Return how many instants from `at` to `now` may fire unthrottled.
-
-        The ticker counts minutes by a clock that the log does not have. So what the log says of these instants goes first: the number that
-        fired before the job was throttled. Otherwise `fired` instants of the same minute of the day count.
-        """
-        first = bisect_left(self.fired, at)
-        place = bisect_left(self.throttled, at)
-        if place < len(self.throttled) and self.throttled[place] <= now:
-            return bisect_left(self.fired, self.throttled[place]) - first
-        return max(MAX_FIRED_PER_MINUTE - fired, bisect_right(self.fired, now) - first)
 
     def now_of(self, at: datetime, moment: Moment) -> datetime:
         """Return the time by which the ticker judged the age of an instant.

@@ -44,7 +44,6 @@ Verdict: TypeAlias = Literal[
     "no-such-local-time",  # the clocks of its zone skipped it that day
     "missed",  # no ticker led when it was due, and the catch-up policy let it pass
     "superseded",  # it was missed, and the schedule in force since then does not name it
-    "throttled",  # the job fired too often
     "poison",  # the decision on it failed, which is a defect of Tocsin
     "excluded",  # a calendar or a blackout of the job excludes it
     "not-scheduled",  # the schedule does not name it

@@ -281,7 +281,7 @@ def _passed(
         case "superseded":
             change = next((later for later in regimes if later.fact.sequence > regime.fact.sequence), regime)
             answer = _with_blame(replace(answer, verdict="superseded"), change)
-        case "excluded" | "throttled" | "poison" as reason:
+        case "excluded" | "poison" as reason:
             return replace(answer, verdict=reason)
         case _:
             answer = replace(answer, verdict="missed")

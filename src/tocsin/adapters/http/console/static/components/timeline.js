@@ -19,7 +19,7 @@ const TOP = 22;
 const BUCKETS = 120;
 /** Decisions from the bottom of a column to its top, with the class of their colour. */
 const DECISIONS = [
-  "completed", "fired", "running", "pending", "trigger", "future", "undecided", "skipped", "cancelled", "superseded", "throttled",
+  "completed", "fired", "running", "pending", "trigger", "future", "undecided", "skipped", "cancelled", "superseded",
   "excluded", "paused", "disabled", "future-paused", "future-disabled", "no-such-local-time", "missed", "failed",
 ];
 
