@@ -84,7 +84,7 @@ class System:
             raise TimeoutError(msg) from None
 
     async def messages(self) -> int:
-        """Return the number of messages that all streams have ever stored: inputs, commits, and events for others."""
+        """Return the number of messages that all streams ever stored."""
         manage = self.installation.connection.manage
         there_are = (await manage("STREAM.NAMES"))["streams"]
         infos = [await manage(f"STREAM.INFO.{name}") for name in self.installation.names.own_streams() & {*there_are}]

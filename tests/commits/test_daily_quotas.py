@@ -91,7 +91,7 @@ async def test_trigger_beyond_the_quota_is_skipped() -> None:
 
 
 async def test_triggers_of_one_moment_share_the_quota() -> None:
-    """They are decided in one batch, before any of them is stored."""
+    """One batch decides the triggers, before any trigger is stored."""
     work = Work()
     await work.define(JOB)
     await declare(work, executions_per_day=3)

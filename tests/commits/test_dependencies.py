@@ -313,7 +313,7 @@ async def status_of(work: Work, job: str, hours: float) -> Status:
     return (await work.states())[of(job, hours)].status
 
 
-async def test_instant_waits_for_the_last_run_of_the_other_schedule() -> None:
+async def test_instant_waits_for_last_run_of_other_schedule() -> None:
     work = Work()
     await scheduled(work)
     await run_until(work, 1)

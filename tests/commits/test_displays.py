@@ -116,7 +116,7 @@ async def test_shown_lock_lives_as_long_as_its_holder(scene: Scene) -> None:
 
 
 async def test_other_process_goes_on(scene: Scene) -> None:
-    """It begins with its fold, and ends the entries that the process before it left."""
+    """The new process begins with its fold, and ends entries of the process before."""
     await scene.work.define("other", overlap_policy="skip")
     await scene.work.trigger("nightly", "a")
     await scene.work.trigger("other", "a")

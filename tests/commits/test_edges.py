@@ -379,7 +379,7 @@ async def test_answer_is_decided_after_what_led_to_it() -> None:
 
 
 async def test_entry_is_replaced_by_newer_events_only() -> None:
-    """Who wrote the entry may know events that this process has not read."""
+    """The writer of the entry may know events that this process has not read."""
     edge_ = Edge()
     edge_.reads = ENTRY((Bucket.DEFINITIONS, "nightly"))
     await edge_.work.define("nightly")

@@ -309,7 +309,7 @@ async def test_execution_past_its_limit_frees_its_lock() -> None:
     assert len(await tasks(work)) == 2
 
 
-async def test_execution_waiting_for_a_worker_ends_at_its_limit() -> None:
+async def test_execution_without_worker_ends_at_its_limit() -> None:
     work = Work()
     await work.define("nightly", execution_timeout=600)
     await work.trigger("nightly")
@@ -376,7 +376,7 @@ async def test_step_behind_an_unhandled_success_is_not_lost() -> None:
 
 
 async def lose(work: Work, **fields: Any) -> None:  # noqa: ANN401 - fields of a definition
-    """An execution of a graph is admitted, and the DAG advancer does nothing; the next one does."""
+    """An execution of a graph is admitted, and the DAG advancer does nothing; the next process acts."""
     await work.define("nightly", **{"dag": GRAPH, **fields})
     defective(work)
     await work.trigger("nightly")

@@ -1,4 +1,4 @@
-"""The ticker: each instant ends in one decision, whoever leads it."""
+"""The ticker: each instant ends in one decision, under any leader."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -171,7 +171,7 @@ async def test_edit_is_followed() -> None:
     assert len(await fired(work)) == 1
 
 
-async def test_edit_just_before_an_instant_does_not_delay_it() -> None:
+async def test_edit_before_an_instant_does_not_delay_it() -> None:
     """Nothing of the job is decided yet."""
     work = Work()
     await work.define("tick", schedule="0 0 1 1 *")

@@ -1,4 +1,4 @@
-"""Instants are decided in time, whatever the clocks of the machines show."""
+"""Instants are decided in time under any clocks of the machines."""
 
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta

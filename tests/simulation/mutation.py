@@ -1,4 +1,4 @@
-"""How a deliberate bug is made.
+"""The construction of deliberate bugs.
 
 A mutation replaces a few words in the source of a function, where they must occur exactly once, and gives the function the compiled
 result for as long as it is active. If the product changes so that the words are gone, the mutation fails and must be rewritten: a

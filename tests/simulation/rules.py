@@ -127,7 +127,10 @@ def _an_assigned_task_is_not_forgotten(everything: StoredEvents) -> Iterator[str
 
 
 def _every_task_is_handed_over(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
-    """The bridge claims a task, then hands it over; an attempt may end while a bridge stands still, or its messages are slow."""
+    """The bridge claims a task, then hands it over.
+
+    An attempt may end while a bridge stands still, or its messages are slow.
+    """
     tasks = {(r.message.execution_id, r.message.step, r.message.attempt): r for r in everything.facts(Dispatched)}
     tasks = {named: recorded for named, recorded in tasks.items() if recorded.message.queue == BRIDGED}
     taken = {(t.execution_id, t.step, t.attempt): t for t in around.handed.taken}

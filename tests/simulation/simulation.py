@@ -362,7 +362,7 @@ def _layout(engine: Engine, chance: Random) -> Sequence[tuple[str, ...]]:
 
 
 def engine_of(seed: int) -> Engine:
-    """Return the layout that a seed plays unless another is asked for."""
+    """Return the layout that a seed plays unless a caller names another."""
     return Random(f"{seed}/engine").choice(_SHARES)
 
 

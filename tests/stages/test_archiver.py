@@ -1,4 +1,4 @@
-"""The archiver as a stage: when it works, what it tells operators, and what else it removes."""
+"""The archiver as a stage: when it works, its reports to operators, and its other removals."""
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta

@@ -111,7 +111,10 @@ async def commits_about(tocsin: Running, job: str) -> list[set[str]]:
 
 
 async def test_execution_stores_few_messages(tocsin: Running) -> None:
-    """Its beginning, its claim, which may be stored with the beginning, and its end; the trigger and the report."""
+    """The execution stores its beginning, its claim and its end, next to trigger and report.
+
+    The claim may be stored with the beginning.
+    """
     await tocsin.apply({"name": "plain", "function": "f", "overlap_policy": "allow"})
     await tocsin.apply({"name": "locked", "function": "f", "overlap_policy": "skip", "schedule": "0 0 29 2 *"})
     _, definition = await LedgerReader(tocsin.log).load("locked")

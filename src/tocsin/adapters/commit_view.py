@@ -458,7 +458,10 @@ class CommitView:
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-    """Return the events that are enough to fold a scope: the newest of each subject, and all that locks need."""
+    """Return the events that are enough to fold a scope.
+
+    These are the newest of each subject, and all that locks need.
+    """
     newest = {recorded.subject: recorded for recorded in events}
     first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
     return [one for one in events if one.sequence >= first or newest[one.subject] is one]

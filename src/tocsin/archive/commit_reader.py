@@ -96,7 +96,10 @@ _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)
 
 
 def as_stored(recorded: Recorded[Message], message: StoredMessage) -> Recorded[Message]:
-    """Return an event with the server's time, unless later decisions count from its time in the log."""
+    """Return an event with the server's time of its storage.
+
+    An event from which later decisions count keeps its time in the log.
+    """
     stored = message.headers.get(STORED)
     if stored is None or isinstance(recorded.message, _COUNTED_FROM):
         return recorded

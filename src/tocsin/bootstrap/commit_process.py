@@ -385,7 +385,7 @@ class Commits:
 
     @property
     def reader(self) -> CommitReader:
-        """The reader of the log, from its beginning or from a head that this process knows."""
+        """The reader of the log, from its beginning or from a known head."""
         return CommitReader(self.log, PARTITION, self._seal, KEY, self._head_before)
 
     def _head_before(self, number: int) -> LogHead | None:

@@ -132,7 +132,7 @@ def backing_up(rules: Permissions, names: Names) -> Permissions:
 
 
 def restoring(rules: Permissions, provisioning: Permissions, names: Names) -> Permissions:
-    """Add the right to create streams from snapshots, with any content, and to end the log.
+    """Add the rights to create streams from snapshots and to end the log.
 
     `rules`: those of a reader of the log and the archive. `provisioning`: those of the user that runs `tocsin init`.
     """

@@ -50,7 +50,10 @@ def installed_stages(settings: Settings) -> list[AnyStage]:
 
 
 def read_by_durables(stage: AnyStage) -> list[Subscription[Any]]:
-    """Return the subscriptions of a stage that have a durable; the log of commits has positions for the others."""
+    """Return the subscriptions of a stage that have a durable.
+
+    The log of commits has positions for the others.
+    """
     return [one for one in stage.subscriptions if stage.name not in LED and one.stream not in DECISION_STREAMS]
 
 

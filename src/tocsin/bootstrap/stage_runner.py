@@ -310,7 +310,7 @@ async def _fed(
 def event_streams_of(
     ports: Ports, base: EventStreams, leading: Leading, name: str, stages: Collection[str], clock: AlarmClock
 ) -> tuple[EventStreams, LeaderElection | None]:
-    """Return the durables of triggers, and the lease of the process that reads the durables over the log.
+    """Return the durables of triggers, and the lease of their reader.
 
     `name`: the name of the process. None: no stage of the process reads any.
     """

@@ -1,4 +1,4 @@
-"""The daily use of namespaces, as states of the fold, and the planner's limit (ADR 97).
+"""The daily use of namespaces in the fold, and the planner's limit (ADR 97).
 
 The fold counts the executions that begin, and the bytes of all their events and dead letters, for the namespaces that have a daily quota. What is
 skipped counts for none. A use (`use.<namespace>.>`) follows from these events, so it has no events of its own.

@@ -44,7 +44,7 @@ PART_EVENTS: Final = 512
 PART_BYTES: Final = 262_144
 """Events of one decision, and their bytes, after which its next step is in the next commit."""
 MAX_PARTS: Final = 100
-"""Commits over which one decision goes on."""
+"""Commits over which a decision goes on."""
 NO_JOB: Final = "-"
 """The job of a dead letter if its input has no job name, or an invalid job name.
 
@@ -131,7 +131,7 @@ class Decider:
         return is_over
 
     def _go_on(self, cause: Cause) -> None:
-        """Have a decision go on in the next commit, on the states that it has changed so far.
+        """Have a decision go on in the next commit, on its changed states.
 
         Raises:
             DecisionTooLarge: it was in too many commits.
@@ -198,7 +198,9 @@ class Decider:
     # --- one cause -----------------------------------------------------------------------------------------------------
 
     def decide_on(self, cause: Cause, now: datetime) -> bool:
-        """Decide on one cause; return whether to its end, or else as far as one commit takes.
+        """Decide on one cause; return whether the decision is complete.
+
+        If not, it went as far as one commit takes.
 
         Raises:
             DecisionTooLarge: the commit would be too large. Other errors come from the stage.
@@ -298,7 +300,10 @@ class Decider:
             self.append_of_log(Waited(*cause.waits.name), now, cause)
 
     def _call(self, cause: MessageCause | DeadlineCause, view: View, now: datetime) -> Step:
-        """Call `decide` until it has no more steps, or the rest belongs into the next commit; return the last step."""
+        """Call `decide` until it has no more steps, and return the last step.
+
+        The rest of a large decision belongs into the next commit.
+        """
         first, before = len(self.batch.events), self.batch.size
         for _ in range(MAX_STEPS):
             events, size = len(self.batch.events), self.batch.size

@@ -1,4 +1,6 @@
-"""Displays of the fold in KV: the held locks (hip-62, Distributed Locking), and the daily use of namespaces.
+"""Displays of the fold in KV: held locks and the daily use of namespaces.
+
+The locks follow hip-62, Distributed Locking.
 
 No decision depends on them. The process that leads a stage writes its display about once a second, so a lock that is held for less than a second
 costs no message, and a failed write is made again.
@@ -100,7 +102,9 @@ class _Entry(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class LockDisplay:
-    """Shows the held locks of jobs in the bucket `locks`; locks of shards have no entry.
+    """Shows the held locks of jobs in the bucket `locks`.
+
+    Locks of shards have no entry.
 
     It follows the stored events. An execution that is retried, or that waits for a worker, may live longer than its entry, which is renewed then.
     """

@@ -1,4 +1,4 @@
-"""The journal of a fold: the old values of its tables since the last stored commit."""
+"""The journal of a fold: old values since the last stored commit."""
 
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar

@@ -20,7 +20,7 @@ from .stage_leases import StageLeases
 from .terms import Term
 
 PAUSE_S: Final = 0.5
-"""The time after which the log's clock is asked again."""
+"""The time after which the log's clock is read again."""
 
 
 class Leadership:
@@ -71,7 +71,7 @@ class Leadership:
         """Return the time (UTC) of what this process stores although it leads nothing.
 
         A wrong clock of a command must not move the log's time, by which instants are decided. `newest`: that of the newest commit, which
-        counts as long as the log's clock is unknown; None: there is no commit, and the clock is asked until it answers.
+        counts as long as the log's clock is unknown; None: there is no commit, and the clock is read until it answers.
         """
         if self._log_clock is None:
             return self._clock.now()

@@ -77,7 +77,7 @@ class Ref(msgspec.Struct, Generic[T], frozen=True):
 
 
 class Missing(Exception):
-    """A decision of an edge requires data that is not in the fold, and not read yet."""
+    """A decision of an edge requires data that is not read yet."""
 
     def __init__(self, ref: Ref[Any]) -> None:
         super().__init__(ref)

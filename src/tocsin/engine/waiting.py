@@ -23,7 +23,7 @@ MAX_OF_ALL: Final = 10_000
 
 
 def taken_scope(stage: str, source: str) -> str:
-    """Return the name of the place of a stage in a source, which an input may await."""
+    """Return the name of a stage's place in a source, for inputs that await it."""
     return f"{TAKEN}{stage}.{source}"
 
 

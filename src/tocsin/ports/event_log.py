@@ -160,7 +160,7 @@ class InputLog(Publisher, Protocol):
         """
 
     async def tail(self, scope: str) -> int:
-        """Return the last sequence in a scope (0: none); the result is never a stale read.
+        """Return the last sequence in a scope (0: none), never a stale one.
 
         Raises:
             LogUnavailable: the log did not answer.
@@ -186,7 +186,10 @@ class InputLog(Publisher, Protocol):
         """Return the time (UTC) by the log's own clock."""
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest message that matches a subject or filter of one stream; of events, the newest readable event."""
+        """Return the newest message that matches a subject or filter of one stream.
+
+        Among events, it is the newest readable event.
+        """
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         """Return a message by its sequence in the stream of a subject or scope.

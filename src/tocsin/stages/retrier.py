@@ -43,7 +43,7 @@ class Retrier:
 
 
 def _may_follow_success(recorded: Recorded[Message], states: States) -> bool:
-    """Return whether a success may be stored before a report of silence, and not be decided."""
+    """Return whether an undecided success may precede a report of silence."""
     place = _SUCCESSES, Stream.REPORTS.value, recorded.sequence
     return not states(TAKEN_BEFORE(place)) and states(LOG_TIME(None)) - recorded.time < PATIENCE
 

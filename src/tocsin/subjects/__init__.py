@@ -45,8 +45,8 @@ commands. They have no partition (`ports.agents`). Nor are those that begin with
 The stream of the log republishes under `cron.`, and a stream may not republish into subjects that it captures itself. So
 `public.trigger.>` and `public.cancel.>` (`cron.trigger.>`, `cron.cancel.>`) are in another stream.
 
-    names       names of streams, partitions, tokens, durables, buckets
-    paths       subjects of messages, and the scopes that guards cover
+    names       streams, partitions, tokens, durables, buckets
+    paths       subjects of messages and of scopes
     codec       from a subject and a body to a message
     filters     filters over many subjects
     stored      stored messages, and inputs that are copies

@@ -109,7 +109,7 @@ def leadership(lease: str) -> str:
 
 
 def lease_of_leadership(subject: str) -> str | None:
-    """Return the lease about whose leaders the events of a subject are; None: it is another subject."""
+    """Return the lease that leadership events of a subject name; None: another subject."""
     first, _, rest = subject.partition(".")
     return rest.split(".")[0] if first == "leadership" else None
 

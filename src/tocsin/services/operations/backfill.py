@@ -210,7 +210,10 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
 
 
 async def _begun_before(log: StoredLog, job: str, time: datetime) -> set[str]:
-    """Return the ids of a job's executions that are older than a time; the planner knows the requests of the others."""
+    """Return the ids of a job's executions that are older than a time.
+
+    The planner knows the requests of newer executions.
+    """
     upto = (await log.extent(Stream.LOG)).last
     portions = log.messages(Stream.LOG, *subjects.openings(job), after=0, upto=upto)
     return {message.subject.split(".")[2] async for portion in portions for message in portion if message.time <= time}

@@ -106,7 +106,10 @@ class DagAdvancer:
         return DONE
 
     def on_failure(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - only its place counts
-        """Take the place of a failure: the retrier waits for it, so that no success before it is lost."""
+        """Take the place of a failure, for which the retrier waits.
+
+        So no success before the failure is lost.
+        """
         return DONE
 
     def on_cancel(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002, PLR0911 - the log's time counts

@@ -1,6 +1,6 @@
-"""Dependency keeper: lets an execution wait for the runs of other jobs. It decides on the fold alone.
+"""Dependency keeper: lets an execution wait for the runs of other jobs.
 
-An execution is examined when it is planned, when a run of a job for which it waits may have changed the answer, and when its time is over. While a
+It decides on the fold alone. An execution is examined when it is planned, when a run of a job for which it waits may have changed the answer, and when its time is over. While a
 run in a window may be missing, the execution waits, also beyond its time: `tocsin doctor` names it.
 """
 

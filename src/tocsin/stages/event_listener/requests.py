@@ -130,7 +130,7 @@ def name_of_message(delivery: Delivery) -> str:
 
 
 def of_end(delivery: Delivery) -> HeardEvent | None:
-    """Return the event of an end of an execution; None: it is none.
+    """Return the event of an end of an execution; None: another event.
 
     Raises:
         DecodeError: this version cannot read it.

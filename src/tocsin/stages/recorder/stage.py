@@ -145,7 +145,10 @@ class Recorder:
                     messages, encoded = [], []
 
     async def _batches(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
-        """Yield the events after a place; up to a number, they come from the stored log."""
+        """Yield the events after a place.
+
+        Up to a number, they come from the stored log.
+        """
         if upto is not None and self.past is not None:
             if after < upto:
                 async for batch in self._stored(self.past, after=after, upto=upto):

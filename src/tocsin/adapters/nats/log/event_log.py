@@ -120,7 +120,7 @@ class NatsEventLog:
         return int(answer["state"]["last_seq"])
 
     async def replicas(self) -> int:
-        """Return the number of servers that keep the log of commits, as its leader has it configured."""
+        """Return the configured number of servers that keep the log of commits."""
         return int((await self._info_of_commits())["config"]["num_replicas"])
 
     async def now(self) -> datetime:

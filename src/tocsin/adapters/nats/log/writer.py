@@ -88,7 +88,9 @@ class LogWriter:
         return written
 
     async def store_together(self, inputs: Sequence[Publish]) -> bool:
-        """Store inputs of one stream as an atomic batch, which is sent again until there is a reply.
+        """Store inputs of one stream as an atomic batch.
+
+        It is sent again until there is a reply.
 
         False: an id was stored before, perhaps by a batch whose reply was lost; nothing is stored now.
 
@@ -200,7 +202,7 @@ class _Gathered(NamedTuple):
 
 
 def _may_pass(error: Exception) -> bool:
-    """Return whether a batch may be stored later that was refused, or that got no reply."""
+    """Return whether a batch without success may be stored later."""
     if isinstance(error, wire.JetStreamError):
         return error.err_code == wire.TOO_MANY_BATCHES
     return isinstance(error, LogUnavailable) and not isinstance(error, wire.StreamFull)

@@ -60,7 +60,7 @@ async def followers(context: CheckContext) -> list[Finding]:
 
 
 async def _not_followed(context: CheckContext, durable: DurableSpec) -> datetime | None:
-    """Return the time of the oldest event after a follower's place; None: there is none."""
+    """Return the time of the oldest event after a follower's place; None: no event follows."""
     target = context.target
     entry = await target.projections.get(Bucket.CURSORS, cursor(Stream.LOG, durable.name))
     if entry is None:
