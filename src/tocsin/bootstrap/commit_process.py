@@ -92,11 +92,6 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
-def _may_write(loop: CommitLoop) -> bool:
-    """Return whether a process writes snapshots: one does, that which leads the planner."""
-    return PLANNER.name in loop.agenda.led
-
-
 class _Folded(NamedTuple):
     """A loop that has folded the log, and the parts that go on with it."""
 
@@ -174,7 +169,9 @@ class CommitProcess:
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running]
             if stages and self.snapshots is not None and self._heads is not None:
-                tasks.append(group.create_task(self.snapshots.keep(loop, self._clock, partial(_may_write, loop))))
+                tasks.append(
+                    group.create_task(self.snapshots.keep(loop, self._clock, lambda: PLANNER.name in loop.agenda.led))
+                )
                 tasks.append(group.create_task(self._heads.show(loop.shown_heads, self._clock)))
             if self._projections is not None:
                 self._presence = Presence(self._projections, self._clock, partial(self._describe, loop, stages))
