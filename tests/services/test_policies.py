@@ -57,14 +57,6 @@ async def test_changes_of_two_administrators_both_count(log: InMemoryEventLog) -
     assert (await policies.newest()).policy == Policy(job_timeout=60.0, max_concurrent_jobs=5)
 
 
-async def test_foreign_message_hides_no_policy(log: InMemoryEventLog) -> None:
-    policies = Policies(log, log.clock)
-    await policies.change({"job_timeout": 60})
-    log.receive("policy.scheduler.policy-defined", b'{"job_timeout": 1}')
-    assert (await policies.newest()).policy == Policy(job_timeout=60.0)
-    assert await policies.change({"job_timeout": 61})
-
-
 async def test_recent_policy_is_read_once_a_second(log: InMemoryEventLog) -> None:
     clock = ManualClock()
     policies = Policies(log, clock)

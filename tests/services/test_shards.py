@@ -51,11 +51,3 @@ async def test_wrong_map_stores_nothing() -> None:
     with pytest.raises(WrongShardMap):
         await maps.apply([A, A])
     assert await log.read("shards.>") == []
-
-
-async def test_foreign_message_hides_no_map() -> None:
-    maps = ShardMaps(log := InMemoryEventLog())
-    await maps.apply([A])
-    log.receive("shards.map.shards-defined", b'{"shards": []}')
-    assert (await maps.newest()).shards == (A,)
-    assert await maps.apply([A, B])

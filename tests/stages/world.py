@@ -24,7 +24,7 @@ from tocsin.domain import ledger
 from tocsin.domain.commit import CommitEvent, Seal
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Message, Recorded, Trigger, unfold
-from tocsin.domain.log_events import is_log_event
+from tocsin.domain.log_events import LogEvent, encode, is_log_event
 from tocsin.domain.trace_context import Sampling
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.commit_writer import Chain
@@ -123,10 +123,16 @@ class World:
         """Have an event in the log that another version of a stage decided."""
         await self._store([(subject, body)])
 
+    async def note(self, event: LogEvent) -> None:
+        """Have an event of the log itself in the log."""
+        await self._store_events([encode(event, by="test", cause="@")])
+
     async def _store(self, facts: Iterable[tuple[str, bytes]]) -> None:
+        await self._store_events([CommitEvent(subject, "test", "@", msgspec.Raw(body)) for subject, body in facts])
+
+    async def _store_events(self, events: Sequence[CommitEvent]) -> None:
         async with self.turn:
             await self.parts.read_on()
-            events = [CommitEvent(subject, "test", "@", msgspec.Raw(body)) for subject, body in facts]
             head = self.parts.chain.head
             draft = SEAL.write(head, writer="test", at=max(self.clock.now(), head.at), taken={}, events=events)
             await self.commits.append(PARTITION, draft.body, expect=head.sequence)

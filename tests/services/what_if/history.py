@@ -25,6 +25,7 @@ from tocsin.domain.events import (
     Started,
     unfold,
 )
+from tocsin.domain.log_events import Began, Left
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.queue_decisions import QueueDecisions
 
@@ -98,6 +99,7 @@ class History:
         start = self.start or self.chance.choice(STARTS)
         self._pass_until(start)
         self._store_slowly()
+        await self._lead()
         until = start + timedelta(hours=self.hours)
         rules = self.rules or [draw_definition(self.chance, f"job-{n}") for n in range(self.chance.choice((1, 2)))]
         for rule in rules:
@@ -123,7 +125,9 @@ class History:
             at += timedelta(seconds=60)
             if not any(begin <= at <= end for begin, end in absences):
                 self._put(at + timedelta(microseconds=chance.choice((0, 900, 40_000, 1_200_000))), "tick")
-        for _, end in absences:
+        for begin, end in absences:
+            self._put(begin, "leave")
+            self._put(end, "lead")
             self._put(end, "tick")
         for first, last in self.pauses:
             self._put(start + timedelta(hours=first), "switch_queue", True)
@@ -135,6 +139,12 @@ class History:
             self._put(at, chance.choice(verbs), chance.choice(names), number)
 
     # --- what happens -------------------------------------------------------------------------------------------------
+
+    async def _lead(self) -> None:
+        await self.world.note(Began(("ticker",)))
+
+    async def _leave(self) -> None:
+        await self.world.note(Left({"ticker": 1}))
 
     async def _tick(self) -> None:
         await self.world.run(self.world.ticker)
