@@ -14,7 +14,6 @@ from tests.security.test_outside_accounts import audited
 from tests.security.test_outside_requests import deciding
 from tests.system.running import Running
 from tocsin.domain.events import CronAnswer, PoisonMessage, Requested
-from tocsin.subjects import OUTSIDE_DURABLES
 
 USER: Final = "public-shop"
 IDS: Final = (
@@ -63,13 +62,6 @@ async def send(at: Server, message: bytes) -> bytes:
     return line
 
 
-async def undecided(tocsin: Running) -> int:
-    """Return the number of requests from outside on which no stage has decided."""
-    connection, stream = tocsin.installation.connection, "TOCSIN_INPUTS"
-    states = [await connection.manage(f"CONSUMER.INFO.{stream}.{durable}") for durable in OUTSIDE_DURABLES]
-    return sum(state["num_pending"] + state["num_ack_pending"] for state in states)
-
-
 async def test_every_hostile_message_is_decided(
     secured: Server, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,7 +84,7 @@ async def test_every_hostile_message_is_decided(
         await tocsin.ended("meant", Requested, MEANT)
 
         async def is_over() -> bool:
-            return await undecided(tocsin) == 0
+            return not (await tocsin.not_taken()).total()
 
         await tocsin.until(is_over)
         refused = await tocsin.stored("dead-letter.>", PoisonMessage, 1)

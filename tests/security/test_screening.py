@@ -23,7 +23,7 @@ from tests.security import installations
 from tests.security.installations import ACCOUNT, PASSWORD, accounts, connected, initialize, installed
 from tests.security.server import Server, server
 from tests.security.test_outside_accounts import ASKED, HEADERS, attack, everything, victim
-from tests.security.test_outside_hostile import BODIES, IDS, JOBS, published, send, undecided
+from tests.security.test_outside_hostile import BODIES, IDS, JOBS, published, send
 from tests.security.test_outside_requests import deciding
 from tests.system.running import DEADLINE, Running
 from tocsin import bootstrap
@@ -162,7 +162,7 @@ async def test_hostile_messages_stop_no_screener(secured: Server, tmp_path: Path
         await tocsin.ended("meant", Requested)
 
         async def is_over() -> bool:
-            return await undecided(tocsin) == 0
+            return not (await tocsin.not_taken()).total()
 
         await tocsin.until(is_over)
         assert await tocsin.facts("dead-letter.>", PoisonMessage)

@@ -20,17 +20,14 @@ from tests.system import forked
 from tests.system.running import Running, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
-from tocsin.bootstrap.commits import LED
-from tocsin.bootstrap.provision import fold_of
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
-from tocsin.engine.fold import EVENTS
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery, ExecutionQuery, every
 from tocsin.settings import Settings
 from tocsin.stages.matcher.agents import SILENCE_S
-from tocsin.subjects import ALL_TASKS, DECISION_STREAMS, DEPENDENTS, LOCKED_COMPLETIONS, Stream, any_of, name
+from tocsin.subjects import ALL_TASKS, DEPENDENTS, LOCKED_COMPLETIONS, Stream, any_of, name
 
 T = TypeVar("T")
 
@@ -334,24 +331,7 @@ class Site(Running):
         for spec in bootstrap.durables_of(self.settings):
             consumer = await connection.manage(f"CONSUMER.INFO.{names.stream(spec.stream)}.{spec.name}")
             found[spec.name] = consumer["num_pending"] + consumer["num_ack_pending"]
-        return {what: number for what, number in (found + await self._not_taken()).items() if number}
-
-    async def _not_taken(self) -> Counter[str]:
-        """Return the number of events that each stage has not taken, and of filters with inputs that it has not taken."""
-        fold, log = await fold_of(self.installation), self.installation.log
-        view = await self.installation.commits.view()
-        found = Counter[str]()
-        for stage in bootstrap.installed_stages(self.settings):
-            for one in stage.subscriptions if stage.name in LED else ():
-                filters = one.spec(self.settings).filters
-                if one.stream not in DECISION_STREAMS:
-                    newest, taken = max(await log.tails(*filters)), fold.position(stage.name, one.stream.value)
-                    found[stage.name] += not taken.has(newest)
-                    continue
-                taken = fold.position(stage.name, EVENTS)
-                async for event in view.past(any_of(filters), after=taken.floor, upto=view.number):
-                    found[stage.name] += not taken.has(event.number)
-        return found
+        return {what: number for what, number in (found + await self.not_taken()).items() if number}
 
 
 async def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> "CompletedProcess[str]":

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,13 +16,17 @@ from nats.aio.msg import Msg
 from tocsin import Worker, bootstrap, subjects
 from tocsin.adapters.nats.consumers import stage_router
 from tocsin.bootstrap import Installation
+from tocsin.bootstrap.commits import LED
+from tocsin.bootstrap.provision import fold_of
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger, unfold
 from tocsin.domain.ledger import Ledger
+from tocsin.engine.fold import EVENTS
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import SequenceConflict
 from tocsin.settings import Settings
+from tocsin.subjects import DECISION_STREAMS, any_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Message)
@@ -127,6 +132,23 @@ class Running:
             return len(found) >= number
 
         await self.until(are_enough)
+        return found
+
+    async def not_taken(self) -> Counter[str]:
+        """Return the number of events that each stage has not taken, and of filters with inputs that it has not taken."""
+        fold, log = await fold_of(self.installation), self.installation.log
+        view = await self.installation.commits.view()
+        found = Counter[str]()
+        for stage in bootstrap.installed_stages(self.settings):
+            for one in stage.subscriptions if stage.name in LED else ():
+                filters = one.spec(self.settings).filters
+                if one.stream not in DECISION_STREAMS:
+                    newest, taken = max(await log.tails(*filters)), fold.position(stage.name, one.stream.value)
+                    found[stage.name] += not taken.has(newest)
+                    continue
+                taken = fold.position(stage.name, EVENTS)
+                async for event in view.past(any_of(filters), after=taken.floor, upto=view.number):
+                    found[stage.name] += not taken.has(event.number)
         return found
 
     async def public(self, subject: str) -> "asyncio.Queue[Msg]":

@@ -234,7 +234,6 @@ ENQUEUED: Final = "planner-enqueued"
 REPLAYS: Final = "planner-replays"
 PUBLIC_TRIGGERS: Final = "planner-public-triggers"
 PUBLIC_CANCELS: Final = "dag-advancer-public-cancels"
-OUTSIDE_DURABLES: Final = (PUBLIC_TRIGGERS, PUBLIC_CANCELS)
 """The durables of the requests of programs outside."""
 
 
