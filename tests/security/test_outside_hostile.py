@@ -91,4 +91,6 @@ async def test_every_hostile_message_is_decided(
         answers = await tocsin.stored("cron.answer.>", CronAnswer, len(refused))
         assert {letter.message.id for letter in refused} == {a.message.data.dead_letter for a in answers} - {None}
     assert "handler failed" not in capfd.readouterr().out
-    assert await audited(secured, tmp_path) == (0, [])
+    code, remarks = await audited(secured, tmp_path)
+    assert (code, len(remarks)) == (0, 1)
+    assert "INPUTS, where the program shop may publish, cannot be read" in remarks[0]
