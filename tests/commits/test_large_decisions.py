@@ -63,6 +63,17 @@ async def test_wide_fan_out_takes_several_commits() -> None:
     assert not differences(installation, commits)
 
 
+async def test_fan_out_of_a_large_plan_takes_several_commits() -> None:
+    installation = Installation()
+    await installation.store(ShardsDefined(shards=tuple(Shard(shard_id=f"s{n}") for n in range(32))))
+    definition = JobDefinition.model_validate(JOB | {"input": {"a": "x" * 60_000}})
+    await installation.store(Defined(job="wide", definition=definition))
+    await installation.store(Due(job="wide", scheduled_time=NOON, definition=2, shards=1))
+    await installation.process(["planner"]).run()
+    assert len({each.execution_id for each in await decided(installation, Admitted)}) == 32
+    assert await decided(installation, PoisonMessage) == []
+
+
 async def test_fresh_processes_go_on_with_a_decision() -> None:
     installation = Installation()
     await fan_out(installation)

@@ -21,7 +21,8 @@ from .public_events import required_event, runs_before, triggered_event
 from .step import DONE, Events, Ref, States, Step, Then, again
 
 BEGUN_AT_ONCE: Final = 64
-"""Executions that begin in one write; each has a copy of the plan."""
+BYTES_AT_ONCE: Final = 262_144
+"""Executions that begin in one part of a decision, and the bytes of their plans: each has a copy."""
 ANNOUNCED_AT_ONCE: Final = 64
 
 Make: TypeAlias = Callable[[JobDefinition, int], Planned | Admitted]
@@ -74,7 +75,8 @@ def finish_fan_out(
         return _announce(Recorded(fact, decided.subject, decided.sequence, decided.time), states, now)
     definition = states(DEFINITION((job, fact.definition)))
     first = make(definition, fact.definition)
-    requests = [on_each_shard(first, shard, definition.jitter) for shard in missing[:BEGUN_AT_ONCE]]
+    number = max(1, min(BEGUN_AT_ONCE, BYTES_AT_ONCE // len(first.encode())))
+    requests = [on_each_shard(first, shard, definition.jitter) for shard in missing[:number]]
     steps = [begin(request, states, now, key=key, sampling=sampling) for request in requests]
     return Step(
         tuple(change for step in steps for change in step.changes),
