@@ -21,7 +21,7 @@ from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, UnknownFormat
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
-from ..engine.causes import Alarm, Effect, Notice, Proposals
+from ..engine.causes import Alarm, Proposals
 from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
@@ -34,14 +34,14 @@ from ..engine.report_lists import LISTS, decode, listed
 from ..engine.snapshots import Folding, Snapshots
 from ..engine.stage import BoundStage, CommitStorage
 from ..engine.stage_leases import StageLeases
-from ..engine.step import Send
 from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
-from ..ports import Clock, InputLog, LogUnavailable, Projections, RequestRefused
+from ..ports import Clock, InputLog, LogUnavailable, Projections
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from ..telemetry.foreign import ForeignMessages
+from .effects import Effects
 from .leading import Leading
 from .log_starts import LogStarts, Start
 
@@ -145,6 +145,7 @@ class CommitProcess:
         self.snapshots = None if projections is None else Snapshots(projections, key)
         self._heads = None if projections is None else SharedHeads(projections, self.seal)
         self._starts = LogStarts(log, PARTITION, LogHead(KEY), self.snapshots, self._heads)
+        self.effects = Effects(inputs, clock)
 
     @asynccontextmanager
     async def running(
@@ -167,7 +168,7 @@ class CommitProcess:
             view.proposals = self.folding = loop
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams))
             running = group.create_task(loop.run())
-            tasks = [following, *map(group.create_task, readers), running]
+            tasks = [following, *map(group.create_task, readers), running, group.create_task(self.effects.run())]
             if stages and self.snapshots is not None and self._heads is not None:
                 tasks.append(
                     group.create_task(self.snapshots.keep(loop, self._clock, lambda: PLANNER.name in loop.agenda.led))
@@ -230,7 +231,7 @@ class CommitProcess:
             writer,
             self._clock,
             name=self.name,
-            on_effects=self._send,
+            on_effects=self.effects.send,
             watcher=view,
             wake_at=self._wake_at,
             steady=self._steady,
@@ -321,24 +322,6 @@ class CommitProcess:
             loop.intake.note_read(stream, batch.upto)
             loop.wake()
             await loop.intake.room(stream)
-
-    async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
-        for _, effect in effects:
-            match effect:
-                case Notice(take, signal):
-                    if take is not None:
-                        take(signal)
-                case Send(subject, message, message_id, ttl):
-                    while True:
-                        try:
-                            await self._inputs.publish(subject, message, message_id=message_id, ttl=ttl)
-                        except LogUnavailable as error:
-                            _log.info("input waits for JetStream", action="log-unavailable", error=str(error))
-                            await self._clock.sleep(PAUSE_S)
-                            continue
-                        except RequestRefused as error:
-                            _log.error("input refused", action="input-refused", subject=subject, error=str(error))
-                        break
 
 
 class Commits:

@@ -1,0 +1,50 @@
+"""A process decides on while a stream takes no more inputs of its stages."""
+
+import asyncio
+from datetime import datetime
+from typing import Any
+
+from tests.commits.test_restart import KEY, Watching, until
+from tocsin import subjects
+from tocsin.adapters.memory.clock import LoopClock
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.bootstrap.commit_process import CommitProcess
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import CancelRequest, Defined, Message, Recorded
+from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.step import Send, States, Step, done
+from tocsin.ports import LogUnavailable
+from tocsin.subjects import Stream
+
+ID = "a" * 26
+
+
+class Full(InMemoryEventLog):
+    """Streams that take no inputs until they have room again."""
+
+    is_full = True
+
+    async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
+        if self.is_full:
+            raise LogUnavailable("the stream is full")
+        return await super().publish(subject, message, message_id=message_id, ttl=ttl)
+
+
+async def test_full_stream_stops_no_other_decision() -> None:
+    def decide(recorded: Recorded[Any], _: States, __: datetime) -> Step:
+        return done(Send(subjects.cancel(recorded.message.job, ID), CancelRequest(), recorded.message.job))
+
+    stage = BoundStage("planner", (BoundSubscription("planner", Stream.LEDGER, ("ledger.*.defined",), decide),))
+    clock, turns = LoopClock(), InMemoryTurnChannel()
+    log, inputs = InMemoryCommitLog(clock), Full(clock)
+    process = CommitProcess(log, inputs, clock, KEY, installation="i", name="process", turns=turns)
+    async with asyncio.timeout(20), process.running([stage], Watching()) as loop:
+        for job in ("one", "two", "three"):
+            definition = JobDefinition(name=job, function="f")
+            await loop.propose("test", [Defined(job=job, definition=definition)], expect=0)
+        assert await inputs.tails(subjects.filter_for("cancel")) == [0]
+        inputs.is_full = False
+        await until(lambda: not process.effects.unsent)
+        stored = [recorded.subject for recorded in await inputs.load(subjects.filter_for("cancel"))]
+        assert stored == [subjects.cancel(job, ID) for job in ("one", "two", "three")]
