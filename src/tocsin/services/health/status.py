@@ -39,7 +39,7 @@ from ...ports import (
 from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
-from ...subjects import DECISION_STREAMS, LAYOUT, SERVER_STREAMS, Bucket, DecodeError, Stream, UnreadableMessage
+from ...subjects import LAYOUT, SERVER_STREAMS, Bucket, DecodeError, Stream, UnreadableMessage
 from ..agents import AgentRegistry, backlogs, readers
 from ..unserved import Unserved, in_short, line_of, unserved
 from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
@@ -53,8 +53,8 @@ UNANSWERED_AFTER_S: Final = 2.0
 LOST_AFTER_S: Final = 4.0
 """Seconds after which a reader without a consumer is a problem."""
 SQLITE: Final = "sqlite:///"
-LAID_OUT: Final = DECISION_STREAMS
-"""The streams whose layout is checked."""
+LAID_OUT: Final = (Stream.LOG, Stream.INPUTS)
+"""The streams whose layout is checked: a layout before 11 has no log of commits."""
 UNAVAILABLE: Final = (LogUnavailable, HistoryUnavailable, RequestRefused, Unreachable, DecodeError)
 """Errors that leave a part of the status unknown."""
 
@@ -297,7 +297,7 @@ async def status(target: HealthTarget) -> Status:
     )
     progress: Progress = {}
     bound, unheard, proposals, present = await asyncio.gather(
-        query("shards", partial(bindings, log), *LAID_OUT),
+        query("shards", partial(bindings, log), Stream.LOG),
         query("triggers", partial(unheard_triggers, target.settings, inspection, registrations or (), progress)),
         query("proposals", partial(waiting_proposals, log, projections), Bucket.CURSORS, Stream.LOG),
         query("processes", partial(processes, projections), Bucket.LEADER),

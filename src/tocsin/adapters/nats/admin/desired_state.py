@@ -356,20 +356,24 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check that of commits, because every user may read its state. Streams that do not exist, or
-    whose state this user may not read, are skipped.
+    By default, check that of commits, because every user may read its state; if there is none, as in earlier
+    layouts, check every stream. Streams that do not exist, or whose state this user may not read, are skipped.
 
     Raises:
         UnsupportedLayout: a stream has another layout than this version needs; the text lists the steps.
         LogUnavailable: the server does not answer.
     """
     if streams is None:
-        streams = (names.commits_stream,)
+        streams = () if await _require(connection, names, names.commits_stream) else all_streams(names)
     await asyncio.gather(*(_require(connection, names, stream) for stream in streams))
 
 
-async def _require(connection: Connection, names: Names, stream: str) -> None:
+async def _require(connection: Connection, names: Names, stream: str) -> bool:
+    """Check the layout of a stream; return whether it exists, as far as this user may know."""
     with suppress(NotAllowed):
         info = await connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
-        if info is not None and (layout := layout_of(info["config"])) != LAYOUT:
+        if info is None:
+            return False
+        if (layout := layout_of(info["config"])) != LAYOUT:
             raise UnsupportedLayout(stream, layout, needed=LAYOUT, streams=all_streams(names))
+    return True
