@@ -169,8 +169,8 @@ async def test_burst_of_reports_yields_to_others(
             await it.log.write(burst()[:REPORTS])
             await tocsin.trigger("own")
             tasks = await tocsin.stored("execution.>", Dispatched, REPORTS + 1)
-        claims = [Append((claim_of(task.message),), expect=task.sequence) for task in tasks]
-        stored = await scheduler.log.write(claims)
+            claims = [Append((claim_of(task.message),), expect=task.sequence) for task in tasks]
+            stored = await scheduler.log.write(claims)
         places = [claim.sequences[0] for claim in stored]
         reports = [
             report_of(task, claim, key, is_failed=end is Failed) for task, claim in zip(tasks, places, strict=True)
@@ -231,10 +231,10 @@ async def test_ends_of_a_job_yield_to_others(secured: Server, tmp_path: Path, mo
             await it.log.write(burst()[:ENDS])
             await tocsin.trigger("own")
             begun = await tocsin.stored("execution.>", Requested, ENDS + 1)
-        in_order = sorted(begun, key=lambda request: request.message.job)  # `own` is the last
-        await scheduler.log.write(
-            [Append(tuple(execution.cancel(execution.fold([each]))), expect=each.sequence) for each in in_order]
-        )
+            in_order = sorted(begun, key=lambda request: request.message.job)  # `own` is the last
+            await scheduler.log.write(
+                [Append(tuple(execution.cancel(execution.fold([each]))), expect=each.sequence) for each in in_order]
+            )
         monkeypatch.setattr(lock_keeper, "_may_hold", noted)
         async with running(scheduler, "lock_keeper"), asyncio.timeout(tocsin.patience):
             while "own" not in handled.values():  # noqa: ASYNC110 - the stage stores nothing
