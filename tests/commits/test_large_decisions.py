@@ -3,22 +3,29 @@
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.commits.processes import Installation, Process, Runner
 from tests.commits.test_decide_again import differences
 from tests.commits.test_memory import Work
 from tests.domain.given import NOON
+from tocsin import subjects
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Admitted,
+    Advanced,
+    Cancelled,
+    CancelRequest,
     Completed,
     CronTriggered,
+    DeadLettered,
     Defined,
     Dispatched,
     Due,
     PoisonMessage,
     Recorded,
+    Replayed,
     Shard,
     ShardsDefined,
     unfold,
@@ -34,9 +41,9 @@ SHARDS = 1_000
 JOB: dict[str, Any] = {"name": "wide", "function": "f", "partition": "all_shards", "schedule": "0 * * * *"}
 
 
-async def fan_out(installation: Installation) -> None:
+async def fan_out(installation: Installation, shards: int = SHARDS) -> None:
     """Store an instant of a job with an execution on each of many shards."""
-    await installation.store(ShardsDefined(shards=tuple(Shard(shard_id=f"s{n:04}") for n in range(SHARDS))))
+    await installation.store(ShardsDefined(shards=tuple(Shard(shard_id=f"s{n:04}") for n in range(shards))))
     await installation.store(Defined(job="wide", definition=JobDefinition.model_validate(JOB)))
     await installation.store(Due(job="wide", scheduled_time=NOON, definition=2, shards=1))
 
@@ -105,6 +112,40 @@ async def test_wide_graph_is_dispatched_in_parts(size: int) -> None:
     events = [one.message for one in unfold(await work.installation.events())]
     assert len({event.step for event in events if isinstance(event, Dispatched)}) == 401
     assert [event.type for event in events if isinstance(event, Completed | PoisonMessage)] == ["completed"]
+
+
+async def test_large_results_are_passed_on_and_adopted() -> None:
+    """Nine results are more than one task, and one commit, may have."""
+    work = Work()
+    names = [f"s{n}" for n in range(9)]
+    last = {"name": "last", "function": "f", "depends_on": names}
+    await work.define("wide", dag=[*({"name": name, "function": "f"} for name in names), last], dead_letter=True)
+    await work.trigger("wide", "m")
+    while reports := await work.claim():
+        for report in reports:
+            large = msgspec.structs.replace(report, result="x" * 65_000)
+            await work.report(report if report.step == "last" else large, fails=report.step == "last")
+    [letter] = await decided(work.installation, DeadLettered)
+    await work.installation.store(Replayed(job="wide", id=letter.id, number=1, failed_only=True, ledger=2))
+    await work.runner.run()
+    adopted = [event.step for event in await decided(work.installation, Advanced) if event.adopted_from]
+    assert sorted(adopted) == names
+    tasks = [event for event in await decided(work.installation, Dispatched) if event.step == "last"]
+    assert [len(task.upstream) for task in tasks] == [6, 6]
+    commits = await work.installation.commits()
+    assert not [event for commit in commits for event in commit.events if event.subject == "log.poison"]
+
+
+async def test_long_reason_cancels_each_shard() -> None:
+    installation = Installation()
+    await fan_out(installation, 100)
+    process = installation.process(["planner", "dag_advancer"])
+    await process.run()
+    request = CancelRequest(reason="x" * 100_000)
+    installation.publish(Stream.REQUESTS, request, subjects.cancel("wide", occurrence_id("wide", NOON)), "c")
+    await process.run()
+    assert len(await decided(installation, Cancelled)) == 100
+    assert await decided(installation, PoisonMessage) == []
 
 
 async def test_decision_without_an_end_is_poison() -> None:

@@ -41,8 +41,8 @@ MAX_ALL_EVENTS: Final = 4_000
 MAX_ALL_BYTES: Final = 700_000
 """Events of a commit, and their bytes, beyond which its last decision goes into the next commit."""
 PART_EVENTS: Final = 512
-PART_BYTES: Final = 262_144
-"""Events of one decision, and their bytes, after which its next step is in the next commit."""
+PART_BYTES: Final = 131_072
+"""Events of one decision, and their bytes, after which its next step is in the next commit: with the largest step, it still fits."""
 MAX_PARTS: Final = 100
 """Commits over which a decision goes on."""
 NO_JOB: Final = "-"

@@ -14,8 +14,8 @@ from ..ownership import EXECUTOR
 from .state import Execution, Status, identity_fields, planned_step
 from .steps import Phase, Step, StepStates
 
-MAX_UPSTREAM_BYTES: Final = 524_288
-"""Bytes of upstream results in a task; a NATS server accepts 1 MiB messages by default."""
+MAX_UPSTREAM_BYTES: Final = 393_216
+"""Bytes of upstream results in a task, which is one event: a decision has at most 512 KiB."""
 
 
 def dispatch(state: Execution, *, key: bytes, last: str | None = None) -> list[Dispatched]:

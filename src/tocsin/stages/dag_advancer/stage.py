@@ -44,12 +44,13 @@ FIRST_WAIT: Final = timedelta(seconds=2)
 
 A flood of them must not wait for long.
 """
-FEW: Final = 2
 AT_ONCE: Final = 128
 """Events of an execution in one part of a decision; a wide graph has more."""
 BYTES_AT_ONCE: Final = 262_144
 CANCELLED_AT_ONCE: Final = 64
 """Executions on the shards of an occurrence that are cancelled in one write."""
+MAX_REASON_LENGTH: Final = 1_000
+"""Letters of the reason that each of these executions keeps."""
 
 
 class DagAdvancer:
@@ -80,7 +81,7 @@ class DagAdvancer:
             return DONE
         ref = execution_state(fact.job, fact.execution_id)
         if adopted := _adopted(ref, states):
-            return again(Events(ref, tuple(adopted)))
+            return _in_parts(ref, adopted, is_last=False)
         if isinstance(fact, Exhausted):
             return _in_parts(ref, execution.go_on(states(ref), key=self._key))
         # A start time may have passed while the execution waited for its lock.
@@ -139,7 +140,7 @@ class DagAdvancer:
 def _in_parts(ref: Ref[Execution], events: Sequence[Message], *, is_last: bool = True) -> Step:
     """Append the events that fit into a part of a decision; if there are more, or it is not the last part, decide again."""
     part, size = len(events), 0
-    for number, event in enumerate(events if len(events) > FEW else ()):
+    for number, event in enumerate(events if len(events) > 1 else ()):
         size += len(event.encode())
         if number and (number == AT_ONCE or size > BYTES_AT_ONCE):
             part = number
@@ -163,11 +164,12 @@ def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, wait
     The planner begins each shard that `fanned-out` lists; a shard that was left out would run.
     """
     refs = [execution_state(fanned.job, execution_id) for execution_id in execution_ids(fanned).values()]
+    reason = None if request.reason is None else request.reason[:MAX_REASON_LENGTH]
     open_refs = [ref for ref in refs if not states(ref).is_over]
     cancellations = [
         Events(ref, tuple(facts))
         for ref in open_refs
-        if (facts := execution.cancel(states(ref), reason=request.reason, by=request.by))
+        if (facts := execution.cancel(states(ref), reason=reason, by=request.by))
     ]
     if cancellations:
         return again(*cancellations[:CANCELLED_AT_ONCE])
@@ -175,8 +177,8 @@ def _cancel_each(fanned: FannedOut, request: CancelRequest, states: States, wait
     if missing and waited < PATIENCE:
         return wait(FIRST_WAIT.total_seconds())
     if missing:
-        reason = f"{missing} of {len(refs)} executions of {fanned.execution_id!r} have not begun, and may run later"
-        return refuse(reason, code="not-found", job=fanned.job)
+        problem = f"{missing} of {len(refs)} executions of {fanned.execution_id!r} have not begun, and may run later"
+        return refuse(problem, code="not-found", job=fanned.job)
     return DONE
 
 
