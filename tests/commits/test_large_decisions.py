@@ -31,7 +31,9 @@ from tocsin.domain.events import (
     unfold,
 )
 from tocsin.domain.ids import occurrence_id
-from tocsin.engine.decider import MAX_PARTS, PART_EVENTS
+from tocsin.engine import decider
+from tocsin.engine import fan_out as fan_out_module
+from tocsin.engine.decider import PART_EVENTS
 from tocsin.engine.kinds import execution_state
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.step import Events, States, Step, again
@@ -148,7 +150,18 @@ async def test_long_reason_cancels_each_shard() -> None:
     assert await decided(installation, PoisonMessage) == []
 
 
-async def test_decision_without_an_end_is_poison() -> None:
+async def test_each_of_many_shards_may_fill_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out_module, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(decider, "PART_BYTES", 1)
+    installation = Installation()
+    await fan_out(installation, 120)
+    await installation.process(["planner"]).run()
+    assert len(await decided(installation, Admitted)) == 120
+    assert await decided(installation, PoisonMessage) == []
+
+
+async def test_decision_without_an_end_is_poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decider, "MAX_PARTS", 10)
     installation = Installation()
 
     def decide(_: Recorded[Any], states: States, __: datetime) -> Step:
@@ -162,5 +175,5 @@ async def test_decision_without_an_end_is_poison() -> None:
     await process.run()
     commits = await installation.commits()
     assert any(event.subject == "log.poison" for event in commits[-1].events)
-    assert len(commits) <= MAX_PARTS + 2
+    assert len(commits) <= decider.MAX_PARTS + 2
     assert all(len(commit.events) <= PART_EVENTS + 200 for commit in commits)
