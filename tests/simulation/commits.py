@@ -21,6 +21,7 @@ from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap.commit_process import KEY as KEY_ID
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
+from tocsin.bootstrap.effects import Effects
 from tocsin.bootstrap.leading import Leading
 from tocsin.domain.commit import Commit, LogHead, OverlappingRanges, Seal
 from tocsin.domain.events import Message, Recorded, Started
@@ -34,7 +35,7 @@ from tocsin.engine.fresh_fold import apply
 from tocsin.engine.report_lists import decode, listed
 from tocsin.engine.snapshots import Folding, Snapshots
 from tocsin.engine.stage import BoundStage
-from tocsin.ports import Batch, Clock, Decode, LogUnavailable, Projections, Write, Written
+from tocsin.ports import Batch, Clock, Decode, InputLog, LogUnavailable, Projections, Write, Written
 from tocsin.ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
 from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
@@ -286,16 +287,17 @@ class JudgedView(CommitView):
             self.judge.violations.append(f"I8: a fold differs from a fresh one after an undo at {newest}")
 
 
-class JudgedProcess(CommitProcess):
-    """A process whose effects are judged: no decision may be announced before it is stored (I11)."""
+class JudgedEffects(Effects):
+    """Effects that are judged: no decision may be announced before it is stored (I11)."""
 
-    judge: CommitServer
-    view: CommitView
+    def __init__(self, inputs: InputLog, clock: Clock, judge: CommitServer, view: CommitView, name: str) -> None:
+        super().__init__(inputs, clock)
+        self._judge, self._view, self._name = judge, view, name
 
-    async def _send(self, effects: Sequence[tuple[str, Effect]]) -> None:
-        if effects and len(self.view.fold.journal):
-            self.judge.violations.append(f"I11: {self.name} told what is not stored: {effects[0]}")
-        await super()._send(effects)
+    async def send(self, effects: Sequence[tuple[str, Effect]]) -> None:
+        if effects and len(self._view.fold.journal):
+            self._judge.violations.append(f"I11: {self._name} told what is not stored: {effects[0]}")
+        await super().send(effects)
 
 
 async def keep_often(
@@ -405,7 +407,7 @@ class Member:
     ) -> AsyncIterator[CommitView]:
         """Decide for stages within the block."""
         view = view or self.new_view()
-        commits = JudgedProcess(
+        commits = CommitProcess(
             self._commits,
             self.inputs,
             self.clock,
@@ -420,7 +422,7 @@ class Member:
         if commits.snapshots is not None:
             keep = partial(keep_often, commits.snapshots, self._chance)
             commits.snapshots.keep = keep  # type: ignore[method-assign]
-        commits.judge, commits.view = self._server, view
+        commits.effects = JudgedEffects(self.inputs, self.clock, self._server, view, self.name)
         async with commits.running(stages, view, leading, folds=folds):
             yield view
 
