@@ -251,6 +251,11 @@ def test_public_events_leave_with_the_hot_window() -> None:
     assert {enabled: config["max_age"] for enabled, config in ages.items()} == {True: 86_400 * 10**9, False: 0}
 
 
+async def test_short_hot_window_is_accepted(connection: Connection, names: Names) -> None:
+    await provision(connection, names, inputs=InputLimits(public_age=5.0))
+    assert (await _stream(connection, names.stream(Stream.LOG)))["duplicate_window"] == 5 * 10**9
+
+
 @pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))
 async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, names: Names, stream: Stream) -> None:
     await provision(connection, names, inputs=InputLimits(5_000_000))

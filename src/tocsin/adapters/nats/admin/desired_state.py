@@ -237,6 +237,8 @@ def stream_config(
         source, destination = names.republished()
         age = int((inputs or InputLimits()).public_age * _SECOND)
         config |= {"deny_delete": True, "max_age": age, "republish": {"src": source, "dest": destination}}
+        if age:  # nats-server refuses a longer window
+            config["duplicate_window"] = min(DUPLICATE_WINDOW_S * _SECOND, age)
     return config
 
 
