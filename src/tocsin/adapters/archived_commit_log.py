@@ -29,6 +29,8 @@ class ArchivedCommitLog:
     def __init__(self, log: CommitLog, archive: LogArchive) -> None:
         self._log = log
         self._archive = archive
+        self.waits = False
+        """Whether followers wait for an archive that does not answer. A command fails."""
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
         """Store a commit under the guard."""
@@ -72,6 +74,8 @@ class ArchivedCommitLog:
                     yield batch
                     after = batch.upto
             except LogUnavailable as error:
+                if not self.waits:
+                    raise
                 _log.info("the archive is not readable yet", action="log-unavailable", error=str(error))
                 await asyncio.sleep(PAUSE_S)
             else:

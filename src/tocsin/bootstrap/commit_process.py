@@ -407,6 +407,7 @@ class Commits:
         return process, view
 
     async def _process(self, early: Sequence[str] = (), *, is_lasting: bool) -> tuple[CommitProcess, CommitView]:
+        self.log.waits |= is_lasting
         process = CommitProcess(
             self.log,
             self._inputs,
