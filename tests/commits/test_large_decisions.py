@@ -72,7 +72,7 @@ async def test_wide_fan_out_takes_several_commits() -> None:
     assert not differences(installation, commits)
 
 
-async def test_fan_out_of_a_large_plan_takes_several_commits() -> None:
+async def test_fan_out_of_large_plans_takes_several_commits() -> None:
     installation = Installation()
     await installation.store(ShardsDefined(shards=tuple(Shard(shard_id=f"s{n}") for n in range(32))))
     definition = JobDefinition.model_validate(JOB | {"input": {"a": "x" * 60_000}})

@@ -138,7 +138,10 @@ class DagAdvancer:
 
 
 def _in_parts(ref: Ref[Execution], events: Sequence[Message], *, is_last: bool = True) -> Step:
-    """Append the events that fit into a part of a decision; if there are more, or it is not the last part, decide again."""
+    """Append the events that fit into a part of a decision.
+
+    If there are more, or it is not the last part, decide again.
+    """
     part, size = len(events), 0
     for number, event in enumerate(events if len(events) > 1 else ()):
         size += len(event.encode())

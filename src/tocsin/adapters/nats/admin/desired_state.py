@@ -358,8 +358,8 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check that of commits, because every user may read its state; if there is none, as in earlier
-    layouts, check every stream. Streams that do not exist, or whose state this user may not read, are skipped.
+    By default, check that of commits, because every user may read its state; an earlier
+    layout has no such stream, and then every stream is checked. Streams that do not exist, or whose state this user may not read, are skipped.
 
     Raises:
         UnsupportedLayout: a stream has another layout than this version needs; the text lists the steps.
@@ -371,7 +371,7 @@ async def require_layout(connection: Connection, names: Names, streams: Iterable
 
 
 async def _require(connection: Connection, names: Names, stream: str) -> bool:
-    """Check the layout of a stream; return whether it exists, as far as this user may know."""
+    """Check the layout of a stream; return whether this user sees it."""
     with suppress(NotAllowed):
         info = await connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
         if info is None:
