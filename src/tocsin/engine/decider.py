@@ -44,7 +44,7 @@ PART_EVENTS: Final = 512
 PART_BYTES: Final = 131_072
 """Events of one decision, and their bytes, after which its next step is in the next commit: with the largest step, it still fits."""
 MAX_PARTS: Final = 2_000
-"""Commits over which one decision goes on: a fan-out over 1,000 shards may fill a commit with each plan."""
+"""Commits over which a decision goes on: a fan-out over 1,000 shards may fill a commit with each plan."""
 NO_JOB: Final = "-"
 """The job of a dead letter if its input has no job name, or an invalid job name.
 
