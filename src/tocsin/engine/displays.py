@@ -80,7 +80,7 @@ class DailyUseDisplay:
     async def show(self) -> None:
         """Write each use that is not shown yet."""
         fold = self._view.fold
-        for namespace in [*fold.quotas]:
+        for namespace in sorted(fold.quotas):
             use = fold.states.get(use_scope(namespace))
             if use is not None and use != self._shown.get(namespace):
                 key, value = subjects.daily_use_key(namespace), daily_use.encode(use)
@@ -177,7 +177,7 @@ class LockDisplay:
         if self._read_at is None or now - self._read_at >= timedelta(seconds=ROUND_S):
             await self._look(now)
         changed, self._changed = self._changed, set()
-        for job in changed:
+        for job in sorted(changed):
             held = self._held.get(job)
             if (held and held.execution_id) != self._shown.get(job):
                 await self._write(job, held)
