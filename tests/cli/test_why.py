@@ -13,8 +13,6 @@ from tocsin.domain import ledger
 from tocsin.domain.events import (
     EventIgnored,
     Failed,
-    LeadershipGained,
-    LeadershipReleased,
     Message,
     PastHoldUp,
     Requested,
@@ -24,6 +22,7 @@ from tocsin.domain.events import (
     Started,
     validated,
 )
+from tocsin.domain.log_events import Began, Left
 from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.shards import ShardMaps
@@ -76,7 +75,10 @@ class Scene:
         )
         await self.stages.run(self.stages.dead_letter_sink)
 
-    def led(self, fact: Message) -> None:
+    def led(self, change: Began | Left) -> None:
+        self.world.do(self.stages.note(change))
+
+    def ignored(self, fact: EventIgnored) -> None:
         self.world.do(self.stages.log.publish(subjects.subject_of(fact), fact, message_id=str(fact)))
 
     def given(self, fact: Message) -> None:
@@ -144,15 +146,15 @@ def test_skip_names_the_active_execution(scene: Scene) -> None:
 
 def test_absence_of_a_leader_is_named(scene: Scene) -> None:
     scene.define(catch_up="skip")
-    at = START + timedelta(minutes=30)
-    scene.led(LeadershipGained(lease="ticker", holder="one", at=START))
-    scene.led(LeadershipReleased(lease="ticker", holder="one", at=at))
-    scene.passes(1.25, decided=False)
+    scene.led(Began(("ticker",)))
+    scene.passes(0.5, decided=False)
+    scene.led(Left({"ticker": 1}))
+    scene.passes(0.75, decided=False)
     assert scene.why("2026-01-01T01:00Z")[1] == (
         "It was due 15m00s ago, and no ticker has decided on it yet: no ticker leads since 2026-01-01 01:30:00 +0100. "
         "A ticker will decide and record it."
     )
-    scene.led(LeadershipGained(lease="ticker", holder="two", at=scene.stages.clock.now()))
+    scene.led(Began(("ticker",)))
     scene.passes(0)
     assert scene.why("2026-01-01T01:00Z")[1] == (
         "It was missed: no ticker led from 2026-01-01 01:30:00 +0100 to 2026-01-01 02:15:00 +0100. "
@@ -245,7 +247,7 @@ def test_it_says_why_events_started_nothing(scene: Scene) -> None:
     for number, reason in enumerate(("duplicate",) * 3 + ("debounced", "condition_false") * 10):
         reference = {"stream": "ORDERS", "sequence": number + 1, "subject": "orders.paid", "time": START}
         ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": reason}
-        scene.led(validated(EventIgnored, ignored))
+        scene.ignored(validated(EventIgnored, ignored))
     refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
     refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
     scene.given(validated(Skipped, {**refused, "scheduled_time": START, "definition": 1}))
@@ -267,7 +269,7 @@ def test_events_are_named_where_no_run_answers(scene: Scene, is_resumed: bool) -
     scene.passes(1.25)
     reference = {"stream": "ORDERS", "sequence": 1, "subject": "orders.paid", "time": START}
     ignored = {"job": "nightly", "trigger_id": "t", "event": reference, "reason": "duplicate"}
-    scene.led(validated(EventIgnored, ignored))
+    scene.ignored(validated(EventIgnored, ignored))
     refusal = {"code": "evaluation-failed", "message": "`input.n`: no such key: n"}
     refused = {"job": "nightly", "execution_id": ID, "reason": "refused", "refusal": refusal, "trigger": "event"}
     scene.given(validated(Skipped, {**refused, "scheduled_time": START, "definition": 1}))

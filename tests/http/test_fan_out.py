@@ -1,8 +1,7 @@
 """The id of an occurrence that fanned out stands for the executions on its shards."""
 
 from collections.abc import Iterator
-from typing import Any, Final
-from unittest.mock import AsyncMock
+from typing import Final
 
 import pytest
 
@@ -10,10 +9,8 @@ from tests.cli.test_remote import call
 from tests.domain.given import NOON, admitted, plan
 from tests.http.conftest import World
 from tests.http.served import served
-from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Cancelled, Completed, Failed, Failure, FannedOut, Message, validated
-from tocsin.ports import Loaded
 from tocsin.subjects import Stream
 
 ROOT: Final = ids.occurrence_id("nightly", NOON)
@@ -77,28 +74,6 @@ async def test_occurrence_counts_its_executions(divided: World) -> None:
     assert shown["fan_out"]["counts"] == {"completed": 1, "failed": 1, "pending": 2}
     one = (await divided.ask("GET", f"/v1/executions/{execution_id('b')}")).json()
     assert (one["shard"], one["occurrence_id"], one["fan_out"]) == ("b", ROOT, None)
-
-
-async def test_archived_executions_are_read_at_once(divided: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    execution, listing = AsyncMock(), AsyncMock(side_effect=divided.history.executions)
-    load_each = divided.log.load_each
-
-    async def archived(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
-        is_ledger = subjects.stream_of(scopes[0]) is Stream.LEDGER
-        return await load_each(*scopes, **options) if is_ledger else Loaded([[] for _ in scopes], 0)
-
-    monkeypatch.setattr(divided.log, "load_each", archived)
-    monkeypatch.setattr(divided.history, "execution", execution)
-    monkeypatch.setattr(divided.history, "executions", listing)
-    shown = (await divided.ask("GET", f"/v1/executions/{ROOT}")).json()
-    assert [(run["shard"], run["status"]) for run in shown["fan_out"]["runs"]] == [
-        ("a", "completed"),
-        ("b", "failed"),
-        ("c", "pending"),
-        ("d", "pending"),
-    ]
-    listing.assert_awaited_once()
-    execution.assert_not_awaited()
 
 
 async def test_executions_of_an_occurrence_are_listed(divided: World) -> None:

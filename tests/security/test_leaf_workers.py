@@ -15,6 +15,7 @@ from tests.security.leaf_nodes import Servers, hub_and_leaf
 from tests.security.server import DEADLINE
 from tests.security.test_outside_accounts import ASKED, HEADERS, REPLIES, everything
 from tests.security.test_worker_claims import ID, stages
+from tests.stored_events import StoredEvents
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.agents import NatsAgentChannel
@@ -51,7 +52,7 @@ async def test_worker_behind_a_leaf_node_works(servers: Servers, tmp_path: Path)
         [completed] = await tocsin.ended("mailing", Completed)
         assert completed.result == "after {'row': 1}"
         assert {claim.worker for claim in await tocsin.of_executions("mailing", Started)} == {"mail"}
-        assert len(await tocsin.facts("report.>", Report)) == 2
+        assert len((await StoredEvents.of(tocsin.log)).facts(Report)) == 2
         worker.stop()
         await serving
 
