@@ -85,11 +85,6 @@ class TaskSender:
 
 async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
     """Read the bodies of tasks that were not kept."""
-    missing = [task for task in tasks if task.body is None]
-    if not missing:
-        return
-    reads = await log.load_each(*(task.subject for task in missing))
-    for task, facts in zip(missing, reads.facts, strict=True):
-        stored = next((recorded for recorded in facts if recorded.sequence == task.sequence), None)
-        if stored is not None:
+    for task in tasks:
+        if task.body is None and (stored := await log.get(task.subject, task.sequence)) is not None:
             task.body = stored.message.encode()
