@@ -8,6 +8,7 @@ gets a task.
 """
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ from typing import Final
 
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.transport import Outgoing
+from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.sql.history import SqlHistory
 from tocsin.cli import main
 from tocsin.domain.events import Message, Recorded
@@ -26,6 +28,7 @@ UNRECORDED: Final = "unrecorded"
 RECORDED: Final = "recorded"
 HANDED_OVER: Final = "handed-over"
 
+_append = NatsCommitLog.append
 _store = Connection.store_each
 _record = SqlHistory.record
 
@@ -36,7 +39,14 @@ def die() -> None:
 
 
 def die_behind(word: str) -> None:
-    """Have the first thing stored whose subject has this token be the last."""
+    """Have the first thing stored whose subject has this token be the last; of a commit, the subject of an event."""
+    in_subject = re.compile(rf'"[^"]+\.{re.escape(word)}[."]'.encode())
+
+    async def append(self: NatsCommitLog, partition: int, body: bytes, *, expect: int) -> int:
+        sequence = await _append(self, partition, body, expect=expect)
+        if in_subject.search(body):
+            die()
+        return sequence
 
     async def store_each(self: Connection, messages: Sequence[Outgoing]) -> list[int | Exception]:
         results = await _store(self, messages)
@@ -66,6 +76,7 @@ def die_behind(word: str) -> None:
 
     if word == HANDED_OVER:
         AssignedTasks.receive = receive  # type: ignore[method-assign]
+    NatsCommitLog.append = append  # type: ignore[method-assign]
     Connection.store_each = store_each  # type: ignore[method-assign]
     SqlHistory.record = record  # type: ignore[method-assign]
 
