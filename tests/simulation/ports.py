@@ -15,7 +15,6 @@ from tocsin.ports import (
     DurableSpec,
     Encoded,
     EntryWrite,
-    Headings,
     Loaded,
     LogUnavailable,
     Progress,
@@ -127,12 +126,6 @@ class SimulatedLog:
                 await self._process.wait(self._network.following(self._process))
                 self.note_reading(filters, batch)
                 yield batch
-
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
-        async with aclosing(self._server.watch(stream, *filters, after=after)) as watched:
-            async for headings in watched:
-                await self._process.wait(self._network.latency(self._process))
-                yield headings
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
         def answer() -> Progress | None:

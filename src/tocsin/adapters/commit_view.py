@@ -9,7 +9,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from datetime import datetime
 from typing import Any, Final, cast
 
 import msgspec
@@ -25,7 +24,7 @@ from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
 from ..engine.watcher import Shown
-from ..ports import Append, Batch, Decode, Heading, Headings, Loaded, LogUnavailable, Write, Written, check_scopes
+from ..ports import Append, Batch, Decode, Loaded, LogUnavailable, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
@@ -196,15 +195,6 @@ class CommitView:
             async for events, caught_up, upto, undone in batches:
                 messages = list(_readable(events, lambda event: event.read(decode)))
                 yield Batch(messages, caught_up=caught_up, upto=upto, undone=undone, encoded=events)
-
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
-        """Implement `ports.EventLog.watch`."""
-        place = after if isinstance(after, int) else 0
-        async with aclosing(self._follow(stream, filters, place)) as batches:
-            async for events, caught_up, upto, _ in batches:
-                wanted = (one for one in events if isinstance(after, int) or one.time >= after)
-                headings = [Heading(one.event.subject, one.number, one.time) for one in wanted]
-                yield Headings(headings, caught_up=caught_up, upto=upto)
 
     async def _follow(
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False

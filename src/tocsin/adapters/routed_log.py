@@ -12,7 +12,6 @@ from ..ports import (
     Append,
     Batch,
     Decode,
-    Headings,
     InputLog,
     Loaded,
     Publish,
@@ -132,11 +131,5 @@ class RoutedLog:
         """Follow a stream."""
         following = (await self._of(stream)).follow(stream, *filters, after=after, decode=decode)
         async with aclosing(following) as batches:
-            async for batch in batches:
-                yield batch
-
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
-        """Follow the headings of events."""
-        async with aclosing((await self._view()).watch(stream, *filters, after=after)) as batches:
             async for batch in batches:
                 yield batch

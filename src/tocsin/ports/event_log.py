@@ -225,12 +225,6 @@ class EventLog(InputLog, Protocol):
         As for `tail`, the result is never a stale read.
         """
 
-    def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator["Headings", None]:
-        """Yield headings of matching events forever.
-
-        It starts after the number `after`, or with events stored at or after that instant (UTC).
-        """
-
 
 class Loaded(msgspec.Struct, frozen=True):
     """The contents of several scopes.
@@ -279,22 +273,6 @@ class Batch(msgspec.Struct, frozen=True):
     """
     encoded: Sequence[Encoded] = ()
     """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
-
-
-class Heading(msgspec.Struct, frozen=True):
-    """A stored message without its body."""
-
-    subject: str
-    sequence: int
-    time: datetime
-
-
-class Headings(msgspec.Struct, frozen=True):
-    """Headings that a watcher received together; `caught_up` and `upto` are as in `Batch`."""
-
-    headings: Sequence[Heading]
-    caught_up: bool
-    upto: int
 
 
 async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:

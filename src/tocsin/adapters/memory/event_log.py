@@ -15,8 +15,6 @@ from ...ports import (
     Decode,
     Delay,
     DurableSpec,
-    Heading,
-    Headings,
     Loaded,
     LogUnavailable,
     MessageTooLarge,
@@ -219,21 +217,6 @@ class InMemoryEventLog:
             if stored.last_sequence == upto:
                 await stored.stored.wait()
             entries = _behind(stored, filters, upto)
-
-    async def watch(self, stream: Stream, *filters: str, after: int | datetime) -> AsyncGenerator[Headings, None]:
-        stored = self._streams[stream]
-        since = after if isinstance(after, datetime) else None
-        upto = 0 if isinstance(after, datetime) else after
-        is_first = True
-        while True:
-            entries = _behind(stored, filters, upto)
-            headings = [Heading(e.subject, e.sequence, e.time) for e in entries if since is None or e.time >= since]
-            upto = max(upto, stored.last_sequence)
-            if headings or is_first:
-                yield Headings(headings, caught_up=True, upto=upto)
-            is_first = False
-            if stored.last_sequence <= upto:
-                await stored.stored.wait()
 
     async def progress(self, stream: Stream, durable: str) -> Progress | None:
         existing = self._durables.get((stream, durable))
