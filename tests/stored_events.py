@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tocsin import subjects
-from tocsin.archive import Selection, decoded, extents, read
+from tocsin.archive.stream_reader import Selection, decoded, extents, read
 from tocsin.domain.events import (
     Cancelled,
     Completed,

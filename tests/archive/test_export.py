@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.archive import AlteredExportError, CutOffError, ExportError, Manifest, Selection, open_export, write
+from tocsin.archive.export import AlteredExportError, CutOffError, ExportError, Manifest, open_export, write
+from tocsin.archive.stream_reader import Selection
 from tocsin.ports import Extent, StoredMessage
 from tocsin.subjects import Stream
 

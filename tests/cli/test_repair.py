@@ -7,11 +7,10 @@ from tests.domain.given import JOB, admitted
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.events import Cancelled, Message, Recorded, Voided
-from tocsin.engine.foreign_reports import ForeignReports, not_voided
+from tocsin.engine.foreign_reports import ForeignMessages, ForeignReports, not_voided
 from tocsin.ports import pages
 from tocsin.services import repair
 from tocsin.subjects import COMMITS, Bucket
-from tocsin.telemetry.foreign import ForeignMessages
 
 
 @pytest.fixture

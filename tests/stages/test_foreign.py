@@ -8,9 +8,8 @@ import pytest
 from tests.stages.world import World
 from tests.system.running import DEADLINE
 from tocsin.domain.events import Voided
-from tocsin.engine.foreign_reports import ForeignReports, not_voided
+from tocsin.engine.foreign_reports import ForeignMessages, ForeignReports, not_voided
 from tocsin.subjects import Bucket, DecodeError, Stream, UnreadableMessage
-from tocsin.telemetry.foreign import ForeignMessages
 from tocsin.testing import InMemoryProjections, ManualClock
 
 

@@ -26,6 +26,7 @@ from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.fold import Fold
+from ..engine.foreign_reports import ForeignMessages
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
 from ..engine.lost_tail import LogEnd
@@ -40,7 +41,6 @@ from ..ports import Clock, InputLog, LogUnavailable, Projections
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
-from ..telemetry.foreign import ForeignMessages
 from .effects import Effects
 from .leading import Leading
 from .log_starts import LogStarts, Start

@@ -30,6 +30,7 @@ from ..archive.log_archive import LogArchive, Origin
 from ..domain.definition import DefinitionProblem
 from ..domain.ids import fingerprint
 from ..engine.edge import EdgeDecisions
+from ..engine.foreign_reports import ForeignMessages
 from ..engine.leader_election import LeaderElection
 from ..engine.stage import BoundStage, Storage
 from ..engine.step import Sources
@@ -37,7 +38,6 @@ from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.notifications import NatsChannel
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
-from ..telemetry.foreign import ForeignMessages
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .commit_process import Commits
@@ -172,7 +172,7 @@ async def run_stages_in_memory(
         channels=_channels(installation) if channels is None else channels,
         fold=partial(getattr, view, "fold"),
     )
-    policy = EdgeDecisions(view, sources, foreign=installation.foreign)
+    policy = EdgeDecisions(view, sources)
     pure, stages = split(stages, view, installation)
     folds = any(stage.subscriptions for stage in stages)
     stages = at_the_edge(stages, policy, sources, leading, process.name)

@@ -30,6 +30,7 @@ from ..adapters.scope_reads import SharedEvent
 from ..adapters.system_clock import SystemClock
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
+from ..engine.foreign_reports import ForeignMessages
 from ..ports import (
     ArchiveStore,
     Clock,
@@ -45,7 +46,6 @@ from ..ports import (
 from ..settings import Settings
 from ..settings.s3 import S3_SCHEME, s3_location
 from ..subjects import Stream
-from ..telemetry.foreign import ForeignMessages
 from .commit_process import Commits
 
 FOLDER_SCHEME: Final = "file://"

@@ -262,7 +262,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             fold=partial(getattr, view, "fold"),
         )
         connection = await stack.enter_async_context(connect_client(settings, within=None))
-        policy = EdgeDecisions(view, sources, foreign=installation.foreign, streams=stream_names(settings.root))
+        policy = EdgeDecisions(view, sources, streams=stream_names(settings.root))
         pure, edges = split(stages, view, installation)
         stages = at_the_edge(edges, policy, sources, leading, process.name)
         process.passes = await _fed(stack, connection, installation, pure)
@@ -288,8 +288,8 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         async with asyncio.TaskGroup() as group:
             start_loops(group, installation, stages)
             if PLANNER.name in running:
-                ports_of = installation.clock, installation.projections
-                announcer = Announcer(installation.connection, installation.names, view, *ports_of)
+                ports_of = installation.log, installation.clock, installation.projections
+                announcer = Announcer(installation.connection, installation.names, *ports_of)
                 group.create_task(announcer.run(), name="announcer")
             if lead is not None:
                 group.create_task(lead.run(), name="lease of the event listener")

@@ -18,7 +18,6 @@ from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
 from ..ports import Append, Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
 from ..subjects import Stream
-from ..telemetry.foreign import ForeignMessages
 from .asked import Asked, is_in_log
 from .causes import Proposals
 from .leader_election import LeaderElection
@@ -61,16 +60,13 @@ class HasLoop(Protocol):
 class EdgeDecisions:
     """The maker of decisions on messages, with their effects."""
 
-    def __init__(
-        self, view: HasLoop, sources: Sources, *, foreign: ForeignMessages | None = None, streams: Collection[str] = ()
-    ) -> None:
+    def __init__(self, view: HasLoop, sources: Sources, *, streams: Collection[str] = ()) -> None:
         """`sources`: the reads of data that the fold does not have.
 
         `streams`: the names of the installation's streams on the server.
         """
         self._view = view
         self._sources = sources
-        self._foreign = foreign or ForeignMessages()
         self._streams = streams
         self._failures: Counter[tuple[str, int]] = Counter()
 

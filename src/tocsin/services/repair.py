@@ -15,7 +15,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Actor, Message, Recorded, Voided
 from ..domain.execution import Status
-from ..domain.foreign_report import ForeignReport
+from ..engine.foreign_reports import ForeignReport
 from ..ports import Append, EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
 from ..subjects import COMMITS, DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 

@@ -1,10 +1,12 @@
 """The settings of triggers: the streams whose messages may start executions."""
 
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Annotated, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
+from ..domain.definition import EventTrigger
 from ..domain.definition.triggers import is_bucket, is_key_filter, is_subject
 from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.event_trigger import MAX_HOPS
@@ -103,3 +105,29 @@ class Triggers(Section):
         """The opened subjects of the streams of KV buckets and object stores."""
         entries = {f"KV_{name}": tuple(f"$KV.{name}.{key}" for key in keys) for name, keys in self.kv.items()}
         return entries | {f"OBJ_{name}": (f"$O.{name}.M.>",) for name in self.objects}
+
+
+def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the stream of a trigger; None: not exactly one stream is open for it.
+
+    `opened`: the subjects of each stream that the settings open.
+    """
+    streams = [
+        stream
+        for stream, filters in opened.items()
+        if trigger.nats is not None
+        and trigger.stream in {None, stream}
+        and any(covers(each, trigger.nats) for each in filters)
+    ]
+    return streams[0] if len(streams) == 1 else None
+
+
+def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
+    """Return the stream and the filter of a trigger on a bucket.
+
+    None: it has another source.
+    """
+    bucket, rest = trigger.bucket
+    if trigger.kv is not None:
+        return f"KV_{bucket}", f"$KV.{bucket}.{rest}"
+    return None if trigger.object is None else (f"OBJ_{bucket}", f"$O.{bucket}.M.>")

@@ -13,10 +13,11 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...archive import Export, ExportError, Selection, extents, open_export, read
 from ...archive.checkpoints import SignedCheckpoint, stored_checkpoints
 from ...archive.commit_reader import CommitReader
+from ...archive.export import Export, ExportError, open_export
 from ...archive.signing_keys import PublicKey
+from ...archive.stream_reader import Selection, extents, read
 from ...domain.text import printable
 from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants

@@ -10,8 +10,9 @@ import typer
 from rich.text import Text
 
 from ... import __version__, subjects
-from ...archive import Manifest, Selection, extents, read, write
 from ...archive.checkpoints import stored_checkpoints
+from ...archive.export import Manifest, write
+from ...archive.stream_reader import Selection, extents, read
 from ...domain.events import Terminal, Trigger
 from ...domain.silence import extent
 from ...domain.text import counted

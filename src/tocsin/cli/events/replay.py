@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...archive import Selection, decoded
+from ...archive.stream_reader import Selection, decoded
 from ...domain.events import ExecutionFact, Message, Recorded
 from ...domain.text import counted
 from ...services.explain import Moment

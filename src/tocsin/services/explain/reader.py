@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Final, TypeAlias, TypeVar, cast
 
 from ... import subjects
-from ...archive import decoded
+from ...archive.stream_reader import decoded
 from ...domain import ids
 from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
 from ...domain.ledger import Ledger

@@ -16,12 +16,11 @@ from ...archive.log_archive import LogArchive
 from ...domain.agent import AgentRecord, WorkerKind
 from ...domain.definition import STORED
 from ...domain.events import Message, Recorded
-from ...domain.foreign_report import ForeignReport
 from ...domain.job_record import Registration
 from ...domain.queue_backlog import QueueBacklog
 from ...domain.text import counted
 from ...engine.fold import Fold
-from ...engine.foreign_reports import not_voided
+from ...engine.foreign_reports import ForeignReport, not_voided
 from ...engine.presence import Present, processes
 from ...engine.stage_leases import lease_of
 from ...ports import (

@@ -8,6 +8,7 @@ from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigge
 from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
+from ...settings.triggers import bucket_place, stream_of
 from .dependencies import MaySee, follow, refuse_circle, shown
 from .job import Job
 
@@ -31,21 +32,6 @@ async def check_trigger_circles(
     await follow(graph, definitions, load, started_by)
     what = "jobs would start each other in a circle, and never stop"
     await refuse_circle(graph, definitions, may_see, "triggers", what)
-
-
-def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the stream of a trigger; None: not exactly one stream is open for it.
-
-    `opened`: the subjects of each stream that the settings open.
-    """
-    streams = [
-        stream
-        for stream, filters in opened.items()
-        if trigger.nats is not None
-        and trigger.stream in {None, stream}
-        and any(subjects.covers(each, trigger.nats) for each in filters)
-    ]
-    return streams[0] if len(streams) == 1 else None
 
 
 def outside_stream(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
@@ -91,17 +77,6 @@ def work_queue_sources(
                     f"the stream `{stream}` of `{trigger.nats}` is a work queue, whose messages are for one reader (job {definition.name}); let it "
                     "republish its messages on other subjects and add these to `triggers.subjects`, or its events start nothing"
                 )
-
-
-def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
-    """Return the stream and the filter of a trigger on a bucket.
-
-    None: it has another source.
-    """
-    bucket, rest = trigger.bucket
-    if trigger.kv is not None:
-        return f"KV_{bucket}", f"$KV.{bucket}.{rest}"
-    return None if trigger.object is None else (f"OBJ_{bucket}", f"$O.{bucket}.M.>")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Final, cast
 
 from ... import subjects
-from ...archive import decoded
+from ...archive.stream_reader import decoded
 from ...domain import ledger
 from ...domain.events import (
     AgentGranted,

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Final, Protocol
 
 from ... import subjects, telemetry
-from ...archive import decoded
+from ...archive.stream_reader import decoded
 from ...domain.dependency import Runs, Window
 from ...domain.execution import Execution
 from ...domain.job_runs import SLACK, JobRuns

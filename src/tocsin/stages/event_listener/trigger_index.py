@@ -17,8 +17,8 @@ from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventDurable, EventLog, EventStreams, LogUnavailable, OutdatedState
-from ...services.jobs.event_triggers import bucket_place, stream_of
 from ...settings import Settings
+from ...settings.triggers import bucket_place, stream_of
 from ...subjects import Stream
 from .waiting_room import WaitingRule
 

@@ -17,9 +17,8 @@ from pydantic_core import from_json
 from .... import telemetry
 from ....domain.events import Message, PublicEvent, Recorded
 from ....domain.formats import cloud_events
-from ....ports import Clock, LogUnavailable, Projections, SequenceConflict
+from ....ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
 from ....subjects import ANNOUNCED, PUBLIC_EVENTS, Bucket, Stream
-from ...commit_view import CommitView
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
@@ -42,13 +41,13 @@ class Announcer:
     """Publishes the public events of one installation."""
 
     def __init__(
-        self, connection: Connection, names: Names, view: CommitView, clock: Clock, projections: Projections
+        self, connection: Connection, names: Names, log: EventLog, clock: Clock, projections: Projections
     ) -> None:
         self._projections = projections
         self._revision = 0
         self._connection = connection
         self._names = names
-        self._view = view
+        self._log = log
         self._clock = clock
         self._at_once = AT_ONCE
 
@@ -69,7 +68,7 @@ class Announcer:
 
     async def _run(self) -> None:
         expect, number = await self._place()
-        async for batch in self._view.follow(Stream.LOG, PUBLIC_EVENTS, after=number):
+        async for batch in self._log.follow(Stream.LOG, PUBLIC_EVENTS, after=number):
             for first in range(0, len(batch.messages), self._at_once):
                 events = batch.messages[first : first + self._at_once]
                 expect = await self._announce(events, expect)
