@@ -12,10 +12,11 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.definition import DefinitionError
-from tocsin.domain.events import Actor, Failed, PoisonMessage, Replayed, Requested, Resolved
+from tocsin.domain.events import Actor, CancelRequest, Failed, PoisonMessage, Replayed, Requested, Resolved
 from tocsin.domain.execution import Status
 from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
+from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery
 from tocsin.services.operations import dead_letter_lookup, dead_letters
 from tocsin.services.operations.dead_letters import Replay
@@ -180,6 +181,55 @@ async def test_what_still_cannot_be_read_says_so(world: World) -> None:
         await dead_letters.replay(world.log, refused.id)
     assert failure.value.code == "not-replayable"
     assert "trigger.etl" in str(failure.value)
+
+
+async def refused_cancel(world: World) -> tuple[PoisonMessage, CancelRequest]:
+    request = CancelRequest(reason="late")
+    refused = refused_message(subjects.cancel(ETL, "some-id"), request)
+    await world.given(refused)
+    return refused, request
+
+
+async def test_input_is_sent_before_its_letter_is_resolved(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, request = await refused_cancel(world)
+    with monkeypatch.context() as dying:
+        dying.setattr(world.log, "write", lambda _: (_ for _ in ()).throw(LogUnavailable("it died")))
+        with pytest.raises(LogUnavailable):
+            await dead_letters.replay(world.log, refused.id)
+    assert await world.stored(CancelRequest) == [request]
+    assert [*await world.stored(Replayed), *await world.stored(Resolved)] == []
+    made = await dead_letters.replay(world.log, refused.id, by=ADA)
+    assert (made.number, made.execution_id) == (1, None)
+    assert await world.stored(CancelRequest) == [request, request]
+    [replayed], [resolved] = await world.recorded(Replayed), await world.recorded(Resolved)
+    assert (resolved.message.id, resolved.message.reason, resolved.message.by) == (refused.id, "handed in again", ADA)
+    assert resolved.sequence == replayed.sequence + 1
+
+
+async def test_an_input_that_cannot_be_sent_stays_dead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused, _ = await refused_cancel(world)
+
+    async def full(*_: object, **__: object) -> int:
+        raise LogUnavailable("the stream is full")
+
+    monkeypatch.setattr(world.log, "publish", full)
+    with pytest.raises(LogUnavailable):
+        await dead_letters.replay(world.log, refused.id)
+    assert [*await world.stored(Replayed), *await world.stored(Resolved)] == []
+
+
+async def test_a_repeated_request_sends_an_input_once(world: World) -> None:
+    refused, request = await refused_cancel(world)
+    first = await dead_letters.replay(world.log, refused.id, request="r-1")
+    assert await dead_letters.replay(world.log, refused.id, request="r-1") == first
+    with pytest.raises(OperationError) as failure:
+        await dead_letters.replay(world.log, refused.id)
+    assert failure.value.code == "dead-letter-resolved"
+    await world.run(world.planner)
+    assert await world.stored(CancelRequest) == [request]
+    assert (await dead_letters.replay(world.log, refused.id, again=True)).number == 2
+    assert await world.stored(CancelRequest) == [request, request]
+    assert len(await world.stored(Resolved)) == 1
 
 
 async def test_resolution_records_actor_and_reason_once(world: World) -> None:

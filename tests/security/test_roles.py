@@ -342,7 +342,7 @@ FACTS = {
 GRANTED = {
     "registrar": {"commit"},
     "ticker": {"commit"},
-    "planner": {"commit", "ignored", "triggered", "report"},
+    "planner": {"commit", "ignored", "triggered"},
     "event-listener": {"commit", "trigger", "ignored", "debounce"},
     "lock-keeper": {"commit"},
     "dag-advancer": {"commit"},
@@ -362,7 +362,7 @@ GRANTED = {
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},
     "worker-billing": {"report", "line", "progress", "heartbeat"},
-    "operator": {"commit", "trigger"},
+    "operator": {"commit", "trigger", "report"},
     "api": {"commit", "trigger", "enqueued", "report", "lease", "progress", "heartbeat"},
     "viewer": set[str](),
     "mq-bridge": {"commit", "report", "progress"},

@@ -347,19 +347,6 @@ def refused_message(subject: str, message: Any) -> PoisonMessage:  # noqa: ANN40
     return PoisonMessage.of(ETL, "some-durable", subject, 7, message.encode(), "for once")
 
 
-async def test_an_input_is_handed_in_again_once(world: World) -> None:
-    request = CancelRequest(reason="late")
-    refused = refused_message(subjects.cancel(ETL, "some-id"), request)
-    await world.given(refused, Replayed(job=ETL, id=refused.id, number=1))
-    await world.run(world.planner)
-    await world.redeliver(world.planner)
-    world.clock.advance(600)
-    await world.redeliver(world.planner)
-    assert await world.stored(CancelRequest) == [request]
-    [resolved] = await world.stored(Resolved)
-    assert (resolved.id, resolved.reason, resolved.execution_id) == (refused.id, "handed in again", None)
-
-
 async def test_a_fact_is_not_handed_in_again(world: World) -> None:
     end = Failed(job=ETL, execution_id="some-id", scheduled_time=world.clock.now(), trigger="cron")
     refused = refused_message(subjects.subject_of(end), end)

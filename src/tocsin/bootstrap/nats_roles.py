@@ -20,6 +20,7 @@ from ..domain.events import (
     AgentSwitched,
     Cancelled,
     CancelRequest,
+    Completion,
     Defined,
     Deleted,
     Enqueued,
@@ -95,7 +96,7 @@ _VIEWER_ACCESS: Final = Access(
 _BACKUP_ACCESS: Final = Access(looks_up=(Bucket.CURSORS,), reads_archive=True)
 _OPERATOR_EVENTS: Final = (
     *(Defined, Paused, Resumed, Deleted, Trigger),
-    *(CancelRequest, Cancelled, Replayed, Resolved),
+    *(CancelRequest, Report, Completion, Cancelled, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted),
     *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
 )
@@ -105,7 +106,7 @@ _OPERATOR_ACCESS: Final = replace(
     appends=_OPERATOR_EVENTS,
     writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">"), _CHANGED_BYTES),
 )
-_TASK_EVENTS: Final = (Enqueued, Started, Released, Report, LeaseTimer)
+_TASK_EVENTS: Final = (Enqueued, Started, Released, LeaseTimer)
 """The events that the API stores for workers and clients that use only HTTP."""
 _PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(

@@ -1,6 +1,6 @@
 """Reruns of dead letters.
 
-The rerun of a failed execution is a new execution. The rerun of a refused input sends the input again.
+The rerun of a failed execution, or of a refused trigger, is a new execution. The rerun of another input sends the input again.
 """
 
 from base64 import b64decode
@@ -26,11 +26,9 @@ from ..domain.events import (
     Replayed,
     Report,
     Requested,
-    Resolved,
     Trigger,
     unfold,
 )
-from ..domain.ids import keyed_digest
 from ..domain.ledger import JobNotFound
 from ..domain.trace_context import Sampling
 from ..ports import EventLog
@@ -40,10 +38,8 @@ from .fan_out import begin_divided
 from .kinds import DEFINITION, FACTS, IN_FORCE, dead_letter_state
 from .locks import begin
 from .public_events import refuse_request
-from .step import DONE, Events, Send, States, Step, again, done
+from .step import DONE, Events, States, Step, again
 
-SENT_AGAIN: Final = (Report, CancelRequest, Completion, Resolved)
-"""The messages that a rerun stores besides executions."""
 INPUTS: Final = (Trigger, CancelRequest, Report, Completion)
 """The inputs of the stages. An event is a decision that is stored already and cannot be decided again."""
 
@@ -77,46 +73,12 @@ def rerun(
         message = original if isinstance(original, DeadLettered) else message_of(original)
     except NotRerunnable as error:
         return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
-    if isinstance(message, DeadLettered | Trigger):
-        first = _planned(recorded, replay, message, states, now, key, sampling)
-        if not isinstance(first, Step):
-            first = begin(within_quota(first, states, now), states, now, key=key, sampling=sampling)
-        return first
-    if state.resolved is not None:
-        return DONE
-    return _send_again(state.kept.message, message, states, _message_id(fact, key))
-
-
-def _send_again(
-    kept: DeadLettered | PoisonMessage,
-    message: CancelRequest | Report | Completion,
-    states: States,
-    message_id: str,
-) -> Step:
-    """Send an input again, and then resolve its dead letter.
-
-    The stage that receives the message decides on its own state, so a second copy changes nothing.
-    """
-    ref = dead_letter_state(kept.job, kept.id)
-    if states.is_sent(message_id):
-        return done(Events(ref, tuple(dead_letter.resolve(states(ref), execution_id=None, reason="handed in again"))))
-    if not isinstance(kept, PoisonMessage):
-        return DONE
-    return again(Send(_subject(kept), message, message_id))
-
-
-def _subject(letter: PoisonMessage) -> str:
-    """Return the subject on which an input is sent again.
-
-    A cancellation from outside becomes one of this installation.
-    """
-    is_public = subjects.publisher_of(letter.subject) is not None
-    return subjects.cancel(*subjects.parse_cancel(letter.subject)) if is_public else letter.subject
-
-
-def _message_id(fact: Replayed, key: bytes) -> str:
-    """Return an id that no program outside can use up before."""
-    return f"replay-{keyed_digest(key, fact.job, fact.id, fact.number)}"
+    if not isinstance(message, DeadLettered | Trigger):
+        return DONE  # its operator sent it again
+    first = _planned(recorded, replay, message, states, now, key, sampling)
+    if not isinstance(first, Step):
+        first = begin(within_quota(first, states, now), states, now, key=key, sampling=sampling)
+    return first
 
 
 def _planned(
@@ -191,6 +153,15 @@ async def unregistered_request(log: EventLog, letter: DeadLettered) -> Requested
 def _request_of(events: Sequence[Recorded[Message]]) -> Requested | None:
     request = next((event.message for event in unfold(events) if isinstance(event.message, Requested)), None)
     return request if request is not None and not request.plan.definition else None
+
+
+def rerun_subject(letter: PoisonMessage) -> str:
+    """Return the subject on which an input is sent again.
+
+    A cancellation from outside becomes one of this installation.
+    """
+    is_public = subjects.publisher_of(letter.subject) is not None
+    return subjects.cancel(*subjects.parse_cancel(letter.subject)) if is_public else letter.subject
 
 
 def message_of(letter: PoisonMessage) -> Trigger | CancelRequest | Report | Completion:

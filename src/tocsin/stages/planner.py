@@ -35,7 +35,7 @@ from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ..engine.locks import begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
-from ..engine.rerun import SENT_AGAIN, rerun
+from ..engine.rerun import rerun
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, Then, done, refuse
 from ..engine.unique_keys import begin_unique
@@ -196,7 +196,7 @@ PLANNER: Final = Stage(
     decides="`acquired`, and `dispatched` or `admitted`, if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
     "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
-        appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *SENT_AGAIN, *ANNOUNCED, CronMissed, EventIgnored),
+        appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *ANNOUNCED, CronMissed, EventIgnored),
         writes=((Bucket.QUEUES, subjects.daily_use_key("*")),),
     ),
     start=lambda context: Planner(context.report_key, context.sampling),

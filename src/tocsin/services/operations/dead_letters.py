@@ -5,21 +5,25 @@ replay uses the definition in force now, the failed execution's scheduled time, 
 beyond the definition of its time. While a replay is open, a second replay needs `again`. A completed replay resolves its dead
 letter, and the dead letter that the failed execution was a replay of. A replay of the failed steps only adopts the results of steps that completed, if
 their function, input and dependencies are still the same.
+
+A refused input is published again, and then its replay and its end are stored together: if the caller dies between, the dead letter
+stays open. A second copy changes nothing, because the stage that takes the input decides on its own state.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from secrets import token_hex
 from typing import Final
 
 from ... import subjects
 from ...domain import dead_letter, execution, execution_plan
 from ...domain.definition import DefinitionError, check_input, check_replay_input
-from ...domain.events import Actor, DeadLettered, Defined, Input, Message, Plan, Recorded, Trigger
+from ...domain.events import Actor, DeadLettered, Defined, Input, Message, Plan, PoisonMessage, Recorded, Trigger
 from ...domain.ledger import JobNotFound
 from ...engine.ledger_reader import LedgerReader
-from ...engine.rerun import NotRerunnable, message_of, unregistered_request
-from ...ports import Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict
+from ...engine.rerun import NotRerunnable, message_of, rerun_subject, unregistered_request
+from ...ports import Append, Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict
 from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
 from .errors import OperationError
 
@@ -80,6 +84,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         known = dead_letter.find_replay(letter.state, request)
         if not again and known is None:
             await _check_idle(log, letter)
+        cause, fact, ends = _failed_input(letter), letter.state.fact, list[Message]()
         facts = dead_letter.request_replay(
             letter.state,
             request=request,
@@ -90,16 +95,18 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
             failed_only=failed_only,
             now=await log.now(),
         )
+        if facts and isinstance(fact, PoisonMessage) and not isinstance(cause, Trigger):
+            await log.publish(rerun_subject(fact), cause, message_id=token_hex(16))
+            ends += dead_letter.resolve(letter.state, by=by, reason="handed in again")
         try:
-            for fact in facts:
-                await log.append(fact, expect=letter.sequence)
+            await _append(log, letter, [*facts, *ends])
         except OutdatedState:
             letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         number, execution_id = (
             (known.fact.number, known.execution_id) if known else (facts[0].number, facts[0].execution_id)
         )
-        is_run = isinstance(_failed_input(letter), DeadLettered | Trigger)
+        is_run = isinstance(cause, DeadLettered | Trigger)
         return Replay(letter.job, letter.id, number, execution_id if is_run else None)
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
@@ -148,13 +155,19 @@ async def resolve(
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
         try:
-            for fact in facts:
-                await log.append(fact, expect=letter.sequence)
+            await _append(log, letter, facts)
         except OutdatedState:
             letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
+
+
+async def _append(log: EventLog, letter: Letter, facts: Sequence[Message]) -> None:
+    if facts:
+        [written] = await log.write([Append(tuple(facts), letter.sequence)])
+        if written.error is not None:
+            raise written.error
 
 
 # --- conditions of a replay ---------------------------------------------------------------------------------------------
