@@ -17,7 +17,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from ..domain.errors import TocsinError
 from ..domain.text import utc_text
@@ -40,10 +40,8 @@ class CheckpointDamaged(TocsinError):
     code = "checkpoint-damaged"
 
 
-class Checkpoint(BaseModel):
+class Checkpoint(BaseModel, frozen=True, extra="forbid"):
     """A range of a stream, from `first` to `last`, as the notary saw it."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     installation: str
     stream: Stream

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from .agent_grants import may_get
 from .definition.partition import MAX_SHARDS, is_shard_id
@@ -79,10 +79,8 @@ class AgentState(StrEnum):
     LOST = "LOST"
 
 
-class HoldList(DocumentedModel):
+class HoldList(DocumentedModel, frozen=True, extra="ignore", defer_build=True):
     """A hold list, as an agent sends it at each change and every few seconds."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     number: Annotated[int, Field(ge=1, le=2**62)]
     """Counts the hold lists of a process, so that a late or repeated one is recognized."""
@@ -192,10 +190,8 @@ def read_ends(message: bytes) -> EndNotice:
     return msgspec.json.decode(message, type=EndNotice)
 
 
-class Command(BaseModel):
+class Command(BaseModel, frozen=True, extra="ignore", defer_build=True):
     """The answer of the agent keeper to an agent."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     mode: Mode
     layout: int | None = None
@@ -382,10 +378,8 @@ def switch(
     return [AgentSwitched(name=name, enabled=mode == "enabled", draining=mode == "draining", by=by, reason=reason)]
 
 
-class AgentRecord(DocumentedModel):
+class AgentRecord(DocumentedModel, frozen=True, defer_build=True):
     """A worker process; of a worker that does not register, what it says of itself."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     """The configured name, which several processes may share; of other kinds the worker's own name, or its identity if it has none."""

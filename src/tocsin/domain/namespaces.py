@@ -82,10 +82,8 @@ def declared_of(name: str, declared: Collection[str]) -> str | None:
 # --- declarations ----------------------------------------------------------------------------------------------------
 
 
-class NamespaceEntry(BaseModel):
+class NamespaceEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
     """A namespace as a file or a request names it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     """The first part of the names of its jobs and queues: 1 to 40 lower-case letters, digits and hyphens."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Final, TypeAlias
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
 from .definition import DefinitionError, DefinitionProblem, JobDefinition, Timeout
 from .definition.errors import problems
@@ -27,10 +27,8 @@ DEFAULT_TIMEOUT_S: Final[float] = JobDefinition.model_fields["timeout"].default
 _Count: TypeAlias = Annotated[int, Field(ge=1, strict=True)]
 
 
-class Policy(DocumentedModel):
+class Policy(DocumentedModel, frozen=True, extra="forbid"):
     """The fields of the scheduler policy; None: the field is not set."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_concurrent_jobs: Annotated[_Count, Field(le=MAX_JOBS)] | None = None
     """The number of tasks that the matcher gives one agent at most; a worker's own `concurrency` may be lower."""

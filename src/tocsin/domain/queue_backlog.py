@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from .documented_model import DocumentedModel
 
@@ -47,10 +47,8 @@ class HeldBack:
     """The groups with the most of them."""
 
 
-class QueueBacklog(DocumentedModel):
+class QueueBacklog(DocumentedModel, frozen=True, defer_build=True):
     """The tasks of a queue a moment ago."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     queue: str
     waiting: int = 0

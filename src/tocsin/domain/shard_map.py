@@ -33,10 +33,8 @@ class WrongShardMap(TocsinError):
     code = "wrong-shard-map"
 
 
-class ShardEntry(BaseModel):
+class ShardEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
     """A shard as a file or a request names it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     shard_id: str
     """The id: 1 to 64 lower-case letters, digits, hyphens and underscores."""

@@ -5,7 +5,7 @@ No stream stores these messages. Every field is bounded, because another process
 
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from .definition.builtin_work import is_builtin
 from .documented_model import DocumentedModel
@@ -27,9 +27,7 @@ Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
 
 
-class _Message(DocumentedModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
-
+class _Message(DocumentedModel, frozen=True, extra="ignore", defer_build=True):
     def encode(self) -> bytes:
         return self.model_dump_json(exclude_defaults=True).encode()
 

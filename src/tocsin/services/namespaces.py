@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from typing_extensions import override
 
 from .. import subjects
@@ -66,20 +66,16 @@ class NamespaceDetails(Namespace):
     """The bytes of decisions on its jobs, queues, agents and silences that were stored today; 0 without the quota `bytes_per_day`."""
 
 
-class QuotaChange(BaseModel):
+class QuotaChange(BaseModel, frozen=True, defer_build=True):
     """A quota that two declarations have differently; None: any number."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     quota: str
     before: int | None
     after: int | None
 
 
-class NamespaceChange(DocumentedModel):
+class NamespaceChange(DocumentedModel, frozen=True, defer_build=True):
     """A namespace that two declarations have differently, and what it holds."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     action: Literal["declare", "change", "remove"]

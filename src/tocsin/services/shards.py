@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import ConfigDict
 from typing_extensions import override
 
 from .. import subjects
@@ -14,10 +13,8 @@ from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newe
 from .scope_decisions import DeclaredDocument
 
 
-class ShardOwner(DocumentedModel):
+class ShardOwner(DocumentedModel, frozen=True, defer_build=True):
     """The agent that alone gets the tasks of a shard."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
 
     name: str
     """The name of the agent."""

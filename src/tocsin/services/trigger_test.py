@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from .. import subjects
 from ..domain import cel, duration, ids
@@ -28,10 +28,8 @@ from ..domain.event_trigger import (
 TestOutcome: TypeAlias = Literal["starts", "condition_false", "evaluation_failed", "refused", "other_source"]
 
 
-class GivenEvent(BaseModel):
+class GivenEvent(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """An event to try. Its subject decides which triggers it meets."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     subject: str
     """The subject of a message, such as `orders.new`; for the end of an execution the job and the end, such as `extract.completed`;

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import Annotated, Any, Final, Self, TypeAlias
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from .. import schedule as calendar
@@ -72,10 +72,8 @@ def _range(text: str) -> tuple[date, date]:
     return start, end
 
 
-class Blackout(StoredModel):
+class Blackout(StoredModel, serialize_by_alias=True, validate_by_name=True, validate_by_alias=True):
     """A span of time in which nothing fires."""
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
 
     start: Text = Field(alias="from")
     """Its first moment, such as `2026-12-20T18:00`: in the job's time zone, or with an offset."""

@@ -2,16 +2,14 @@
 
 from typing import Any
 
-from pydantic import ConfigDict, ValidationInfo, model_validator
+from pydantic import ValidationInfo, model_validator
 
 from ..documented_model import DocumentedModel
 from .fields import is_stored
 
 
-class StoredModel(DocumentedModel):
+class StoredModel(DocumentedModel, frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True):
     """A part of a definition: immutable; unknown fields are refused unless the log has them."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     @model_validator(mode="before")
     @classmethod

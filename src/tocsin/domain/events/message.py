@@ -22,7 +22,7 @@ from typing import (
 
 import msgspec
 from msgspec.structs import asdict, force_setattr
-from pydantic import ConfigDict, Field, GetPydanticSchema, JsonValue, ValidationError, create_model
+from pydantic import Field, GetPydanticSchema, JsonValue, ValidationError, create_model
 from pydantic_core import core_schema
 from typing_extensions import override
 
@@ -108,12 +108,16 @@ M = TypeVar("M", bound=Message)
 M_co = TypeVar("M_co", bound=Message, covariant=True)
 
 
-class CheckedMessage(DocumentedModel, Message):
+class CheckedMessage(
+    DocumentedModel,
+    Message,
+    frozen=True,
+    defer_build=True,
+    validate_by_name=True,
+    validate_by_alias=True,
+    serialize_by_alias=True,
+):
     """A message whose fields are validated when it is made."""
-
-    model_config = ConfigDict(
-        frozen=True, defer_build=True, validate_by_name=True, validate_by_alias=True, serialize_by_alias=True
-    )
 
     @classmethod
     @override

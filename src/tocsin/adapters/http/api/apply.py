@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, WithJsonSchema
+from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
 from ....domain.access import Permission
@@ -36,10 +36,8 @@ Action: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 router = APIRouter(tags=["jobs"], route_class=IdempotentRoute)
 
 
-class ApplyRequest(BaseModel):
+class ApplyRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Definitions to register, and whether to delete other jobs."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     jobs: Annotated[
         list[dict[str, Any]],
@@ -81,10 +79,8 @@ class ClockEffect(BaseModel):
     local_times: list[datetime]
 
 
-class PlannedChange(BaseModel):
+class PlannedChange(BaseModel, use_attribute_docstrings=True):
     """The change of a job."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
     action: Action

@@ -5,7 +5,7 @@ from itertools import islice
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from ....domain.access import Permission
 from ....domain.text import counted
@@ -27,10 +27,8 @@ RATE_PER_S: Final = 1_000.0
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 
-class BackfillRequest(BaseModel):
+class BackfillRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """The period: occurrences of the job's current schedule in [start, end)."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     start: AwareDatetime
     end: AwareDatetime | None = None
@@ -44,10 +42,8 @@ class BackfillRequest(BaseModel):
     reason: ReasonText | None = None
 
 
-class Backfilled(BaseModel):
+class Backfilled(BaseModel, use_attribute_docstrings=True):
     """The executions requested, or with `dry_run` planned."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
     name: str

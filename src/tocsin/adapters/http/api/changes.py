@@ -3,7 +3,7 @@
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Text
@@ -19,10 +19,8 @@ MAX_PAGE: Final = 200
 router = APIRouter(prefix="/v1", tags=["overviews"])
 
 
-class ChangeList(BaseModel):
+class ChangeList(BaseModel, use_attribute_docstrings=True):
     """A page of changes, newest first; `next` is the cursor of the following page."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     changes: list[Change]
     next: int | None = None

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import DefinitionError, Text
@@ -78,10 +78,8 @@ def groups_of(parts: Iterable[LetterGroup]) -> list[DeadLetterGroup]:
     return sorted(groups, key=lambda group: (-group.count, -group.last.timestamp(), group.job, group.pattern))
 
 
-class GroupFilters(BaseModel):
+class GroupFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Filters of dead letters before they are grouped."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     job: Text | None = None
     unresolved: bool = True
@@ -92,10 +90,8 @@ class GroupFilters(BaseModel):
     """The last attempt is before this instant."""
 
 
-class DeadLetterGroups(BaseModel):
+class DeadLetterGroups(BaseModel, use_attribute_docstrings=True):
     """Groups of dead letters, the largest first."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     groups: list[DeadLetterGroup]
     complete: bool
@@ -124,10 +120,8 @@ async def group_dead_letters(
     return DeadLetterGroups(groups=groups[:MAX_GROUPS], complete=parts.is_complete and len(groups) <= MAX_GROUPS)
 
 
-class ReplayAllRequest(BaseModel):
+class ReplayAllRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Filters of the unresolved dead letters to replay."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     job: Text | None = None
     since: datetime | None = None
@@ -159,10 +153,8 @@ class MatchingLetter(BaseModel):
     job: str
 
 
-class ReplayedAll(BaseModel):
+class ReplayedAll(BaseModel, use_attribute_docstrings=True):
     """The replayed dead letters, oldest first, and the others."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     replayed: list[Replayed]
     refused: list[NotReplayed]

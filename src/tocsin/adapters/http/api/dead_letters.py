@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Text
@@ -39,10 +39,8 @@ LetterJob: TypeAlias = Annotated[
 ]
 
 
-class DeadLetterFilters(BaseModel):
+class DeadLetterFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Filters and order of a list of dead letters."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     job: Text | None = None
     unresolved: bool = True
@@ -94,10 +92,8 @@ class ReplayState(BaseModel):
     reason: str | None
 
 
-class DeadLetterDetails(BaseModel):
+class DeadLetterDetails(BaseModel, use_attribute_docstrings=True):
     """The current state of a dead letter, folded from its events."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     id: str
     job: str
@@ -119,10 +115,8 @@ class DeadLetterFacts(BaseModel):
     facts: list[StoredFact]
 
 
-class ReplayRequest(BaseModel):
+class ReplayRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Options of a replay."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     input: dict[str, JsonValue] | None = None
     """Its keys override those of the original input."""
@@ -147,10 +141,8 @@ class Replayed(BaseModel):
         return cls(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
 
 
-class Settle(BaseModel):
+class Settle(BaseModel, extra="forbid"):
     """A request to resolve a dead letter."""
-
-    model_config = ConfigDict(extra="forbid")
 
     resolved: Annotated[
         bool,

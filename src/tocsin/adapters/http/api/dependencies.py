@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, TypeAlias, cast
 from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
-from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints
+from pydantic import BaseModel, BeforeValidator, StringConstraints
 from starlette.requests import ClientDisconnect
 
 from ....domain.access import Principal
@@ -223,10 +223,8 @@ Traceparent: TypeAlias = Annotated[
 ]
 
 
-class ChangeRequest(BaseModel):
+class ChangeRequest(BaseModel, extra="forbid"):
     """The reason for a change."""
-
-    model_config = ConfigDict(extra="forbid")
 
     reason: ReasonText | None = None
 

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....services.timeline.durations import read_calendar, read_durations
 from ..auth.security import HistoryReader
@@ -20,10 +20,8 @@ USUAL_DAYS: Final = timedelta(days=90)
 router = APIRouter(prefix="/v1/jobs", tags=["inquiries"])
 
 
-class DurationBucket(BaseModel):
+class DurationBucket(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """Durations of executions that were scheduled in [start, end), in seconds."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     start: datetime
     end: datetime
@@ -34,20 +32,16 @@ class DurationBucket(BaseModel):
     max: float | None
 
 
-class JobDurations(BaseModel):
+class JobDurations(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """Durations over time; buckets without executions are left out."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     buckets: list[DurationBucket]
     sampled: bool
     """Whether percentiles and maxima are those of a sample; up to 20,000 executions are all read."""
 
 
-class CalendarDay(BaseModel):
+class CalendarDay(BaseModel, from_attributes=True):
     """A local day: its executions by status, and the instants that were missed."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     day: date
     completed: int

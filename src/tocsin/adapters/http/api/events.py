@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, cast
 
 from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
@@ -30,10 +30,8 @@ from .dependencies import Components, Here
 from .problems import invalid
 
 
-class StoredFact(BaseModel):
+class StoredFact(BaseModel, use_attribute_docstrings=True):
     """A stored event with its place in the log."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     time: datetime
     """When the log stored it."""

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 
 from ....domain import execution, history, trace_context
 from ....domain.access import Permission, Principal
@@ -58,10 +58,8 @@ _OF_RECORD: Final = (
 )
 
 
-class ExecutionFilters(BaseModel):
+class ExecutionFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Filters and order of a list of executions."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     job: Text | None = None
     status: Status | None = None
@@ -109,13 +107,11 @@ class ExecutionStep(BaseModel):
     """What the step's handler reported last, for as long as it is kept."""
 
 
-class ExecutionLogs(BaseModel):
+class ExecutionLogs(BaseModel, use_attribute_docstrings=True):
     """Logged lines of an execution, oldest first, and the progress of its steps.
 
     An execution keeps its last 200 lines, for a limited time. Lines may be lost.
     """
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     execution_id: str
     job_name: str
@@ -146,10 +142,8 @@ class Standing(BaseModel):
         return None if standing is None else cls.model_validate(standing, from_attributes=True)
 
 
-class ExecutionDetails(BaseModel):
+class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
     """The current state of an execution, folded from its events."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     execution_id: str
     job_name: str
@@ -277,10 +271,8 @@ class ExecutionDetails(BaseModel):
         )
 
 
-class ExecutionFacts(BaseModel):
+class ExecutionFacts(BaseModel, use_attribute_docstrings=True):
     """The events of an execution, the newest of each subject, oldest first."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     execution_id: str
     job_name: str

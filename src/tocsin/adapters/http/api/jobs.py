@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints, WithJsonSchema
+from pydantic import BaseModel, Field, JsonValue, StringConstraints, WithJsonSchema
 
 from .... import subjects
 from ....domain.access import Permission, Principal
@@ -57,10 +57,8 @@ Written: TypeAlias = Annotated[
 ]
 
 
-class JobSummary(BaseModel):
+class JobSummary(BaseModel, use_attribute_docstrings=True):
     """A job in a list."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     name: str
     state: JobStatus
@@ -126,10 +124,8 @@ def json_answer(body: bytes) -> Response:
     return Response(body, media_type="application/json")
 
 
-class TriggerRequest(BaseModel):
+class TriggerRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Options of a manual run. All fields are optional."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     input: dict[str, JsonValue] | None = None
     """Its keys override those of the job's input."""
@@ -162,10 +158,8 @@ class Switched(BaseModel):
     changed: bool
 
 
-class JobFilters(BaseModel):
+class JobFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Filters of a list of jobs."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     search: Annotated[Text, StringConstraints(min_length=1, max_length=MAX_SEARCH)] | None = None
     """Return only jobs with this text in their name, description or tags, in any case."""

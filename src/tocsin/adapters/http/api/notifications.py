@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Timeout
@@ -51,10 +51,8 @@ async def list_notifications(
     return NotificationList(notifications=seen, next=page.cursor)
 
 
-class ListedSilence(BaseModel):
+class ListedSilence(BaseModel, use_attribute_docstrings=True):
     """A silence in a list."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     id: str
     """The id of the silence (UUIDv7)."""

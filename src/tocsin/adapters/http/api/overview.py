@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Annotated, Final, get_args
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.access import Principal
 from ....domain.definition import Name
@@ -48,10 +48,8 @@ class WaitingExecutions(BaseModel):
     examples: list[WaitingExecution] = []
 
 
-class Waits(BaseModel):
+class Waits(BaseModel, use_attribute_docstrings=True):
     """Open executions by the reason for which they wait."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     count: int
     """The number of executions of which no worker has started a step."""
@@ -78,10 +76,8 @@ class InstantList(BaseModel):
     instants: list[Instant]
 
 
-class LeaderLease(BaseModel):
+class LeaderLease(BaseModel, use_attribute_docstrings=True):
     """The process that leads a stage."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     stage: str
     holder: str
@@ -116,13 +112,11 @@ class Totals(BaseModel):
     ended: EndTotals
 
 
-class Overview(BaseModel):
+class Overview(BaseModel, use_attribute_docstrings=True):
     """The state of an installation, as far as the caller sees its jobs.
 
     Lists and counts of executions lag a moment.
     """
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     at: datetime
     running: RunningExecutions

@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -207,10 +207,8 @@ _DETAILS: Final[Mapping[type[Exception], str]] = {
 """Details of exceptions whose own text may hold what only the operator should see."""
 
 
-class FieldError(BaseModel):
+class FieldError(BaseModel, use_attribute_docstrings=True):
     """An invalid field of a request."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     field: str = ""
     """The field as the request spells it, with dots if it is nested; empty: the request as a whole."""
@@ -222,10 +220,8 @@ class FieldError(BaseModel):
     step: str | None = None
 
 
-class ProblemDetails(BaseModel):
+class ProblemDetails(BaseModel, use_attribute_docstrings=True):
     """The answer to a failed request (RFC 9457)."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     type: str
     """`urn:tocsin:problem:` and a stable kind."""

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....services.timeline import VersionKind, revisions_of
 from ..auth.security import Author, Reader
@@ -18,10 +18,8 @@ from .timeline import timeline_reader
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 
-class JobRevision(BaseModel):
+class JobRevision(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """A change to the definition of a job."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     sequence: int
     """The sequence of its event."""
@@ -42,10 +40,8 @@ class RevisionList(BaseModel):
     next: int | None = None
 
 
-class RollbackRequest(BaseModel):
+class RollbackRequest(BaseModel, extra="forbid"):
     """The revision to go back to: the sequence of a `defined` event."""
-
-    model_config = ConfigDict(extra="forbid")
 
     sequence: int = Field(ge=1, lt=2**63)
     reason: ReasonText | None = None

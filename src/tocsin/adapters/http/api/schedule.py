@@ -7,7 +7,7 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....domain.definition import upstream_jobs
 from ....domain.schedule import DstPolicy, explain
@@ -28,10 +28,8 @@ FOLLOWING_SHARE: Final = 1 / 3
 router = APIRouter(prefix="/v1", tags=["schedule"])
 
 
-class JobFireTimes(BaseModel):
+class JobFireTimes(BaseModel, use_attribute_docstrings=True):
     """The occurrences of a job in the window: their number, and the first of them."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
     schedule: str
@@ -45,10 +43,8 @@ class JobFireTimes(BaseModel):
     """The job has more occurrences in the window than `fire_times` lists."""
 
 
-class Upcoming(BaseModel):
+class Upcoming(BaseModel, serialize_by_alias=True, validate_by_name=True, use_attribute_docstrings=True):
     """The occurrences from now on, by job."""
-
-    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, use_attribute_docstrings=True)
 
     start: datetime = Field(alias="from")
     until: datetime
@@ -118,10 +114,8 @@ def _page(jobs: Sequence[Job], now: datetime, until: datetime, limit: int, effor
     return Upcoming(start=now, until=until, jobs=rows, next=following).model_dump_json().encode()
 
 
-class ExplainRequest(BaseModel):
+class ExplainRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """A schedule as a job definition has it."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     schedule: Annotated[str, Field(max_length=1_000)]
     """A cron expression, `@every …`, `at …` or an English phrase."""
@@ -139,10 +133,8 @@ class LocalInstant(BaseModel):
     local: datetime
 
 
-class ScheduleExplanation(BaseModel):
+class ScheduleExplanation(BaseModel, use_attribute_docstrings=True):
     """The meaning of a schedule."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     text: str
     timezone: str
@@ -178,10 +170,8 @@ def _explanation(body: ExplainRequest, now: datetime, effort: Effort) -> bytes:
     return ScheduleExplanation.model_validate(explanation | {"truncated": is_truncated}).model_dump_json().encode()
 
 
-class ScheduleDensity(BaseModel):
+class ScheduleDensity(BaseModel, use_attribute_docstrings=True):
     """The instants of all jobs from now on."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     start: datetime
     until: datetime

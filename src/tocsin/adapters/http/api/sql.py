@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
@@ -38,10 +38,8 @@ MAX_STATEMENTS: Final = 100
 router = APIRouter(prefix="/v1/sql", tags=["jobs"], route_class=IdempotentRoute)
 
 
-class SqlRequest(BaseModel):
+class SqlRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Statements, separated by semicolons."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     sql: Annotated[str, Field(max_length=MAX_SQL, examples=["SHOW JOBS"])]
     """`CREATE JOB`, `ALTER JOB`, `DROP JOB`, `EXECUTE JOB`, `CANCEL JOB RUN`, `SHOW JOBS`, `SHOW CREATE JOB`, and `SELECT` from
@@ -49,10 +47,8 @@ class SqlRequest(BaseModel):
     reason: ReasonText | None = None
 
 
-class SqlResults(BaseModel):
+class SqlResults(BaseModel, use_attribute_docstrings=True):
     """The results of the statements, in order."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     results: list[StatementResult]
     unserved: list[UnservedTasks]

@@ -7,7 +7,7 @@
 from typing import Any, Literal
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....services.health import Finding
 from ..auth.security import Administrator, Author, InstallationReader
@@ -17,10 +17,8 @@ router = APIRouter(prefix="/v1", tags=["health"])
 dev_router = APIRouter(prefix="/dev", include_in_schema=False)
 
 
-class Health(BaseModel):
+class Health(BaseModel, use_attribute_docstrings=True):
     """The state of this copy."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     status: Literal["ok", "unavailable"]
     version: str

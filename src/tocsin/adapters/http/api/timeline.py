@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....services.timeline import MAX_BUCKETS, Decision, TimelineReader, VersionKind, Window
 from ..auth.security import HistoryReader
@@ -21,10 +21,8 @@ BACK: Final = timedelta(days=1)
 router = APIRouter(prefix="/v1/jobs", tags=["inquiries"])
 
 
-class TimelineMark(BaseModel):
+class TimelineMark(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """An instant and the decision on it, or an execution that something else triggered."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     at: datetime
     decision: Decision
@@ -41,20 +39,16 @@ class TimelineMark(BaseModel):
     """Executions on shards with this status, or instants of which only the number is known."""
 
 
-class TimelineBucket(BaseModel):
+class TimelineBucket(BaseModel, from_attributes=True):
     """The marks in [start, end), by decision."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     start: datetime
     end: datetime
     counts: dict[Decision, int]
 
 
-class TimelineVersion(BaseModel):
+class TimelineVersion(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """A change to the definition."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     sequence: int
     """The sequence of its event."""
@@ -64,19 +58,15 @@ class TimelineVersion(BaseModel):
     reason: str | None
 
 
-class TimelineGap(BaseModel):
+class TimelineGap(BaseModel, from_attributes=True):
     """A time in which no ticker led."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     start: datetime
     end: datetime
 
 
-class Timeline(BaseModel):
+class Timeline(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """The time of a job: `marks` if its instants are few, otherwise `buckets`."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True, from_attributes=True)
 
     since: datetime
     until: datetime

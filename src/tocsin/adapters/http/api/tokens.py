@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Response
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, Field, StringConstraints
 
 from ....domain import duration
 from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Permission, Role
@@ -30,10 +30,8 @@ router = APIRouter(prefix="/v1", tags=["tokens"])
 _Name = Annotated[str, StringConstraints(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f]+$")]
 
 
-class TokenRequest(BaseModel):
+class TokenRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """A token to create."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     identity: _Name
     """The identity that events record when the token is used."""
@@ -48,10 +46,8 @@ class TokenRequest(BaseModel):
     """The namespaces to which the token is bound; null: the whole installation."""
 
 
-class Token(BaseModel):
+class Token(BaseModel, use_attribute_docstrings=True):
     """A token without its secret."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     id: str
     identity: str
@@ -70,10 +66,8 @@ class Token(BaseModel):
         return cls.model_validate({**stored.model_dump(exclude={"hash"}), "roles": sorted(stored.roles)})
 
 
-class CreatedToken(Token):
+class CreatedToken(Token, use_attribute_docstrings=True):
     """A new token with its secret."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     token: str
     """Send it as `Authorization: Bearer`. It is not shown again."""
@@ -129,10 +123,8 @@ async def revoke_token(
     return TokenRevoked(id=id)
 
 
-class Me(BaseModel):
+class Me(BaseModel, use_attribute_docstrings=True):
     """The identity of the caller."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     identity: str
     """The name, unique within its kind. Events record both."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.access import Principal
 from ....domain.agent import AgentRecord
@@ -21,10 +21,8 @@ _MAX_JOBS: Final = 20
 """Jobs of each that an answer lists."""
 
 
-class UnservedTasks(BaseModel):
+class UnservedTasks(BaseModel, use_attribute_docstrings=True):
     """A queue or a function of jobs that no worker serves."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     queue: str
     jobs: list[str]

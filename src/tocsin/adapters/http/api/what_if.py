@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Response
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchema
 
 from ....domain import formats
 from ....domain.events import Message, Recorded
@@ -18,10 +18,8 @@ _REPORT: Final = TypeAdapter(WhatIfReport)
 router = APIRouter(prefix="/v1", tags=["inquiries"])
 
 
-class WhatIfRequest(BaseModel):
+class WhatIfRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Definitions to try, the slots of workers, and the window."""
-
-    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
     jobs: Annotated[
         list[dict[str, Any]],

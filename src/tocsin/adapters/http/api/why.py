@@ -5,7 +5,7 @@ from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.events import Actor
 from ....domain.execution_stats import ExecutionStats, RecoveryStats
@@ -23,10 +23,8 @@ from .problems import documented
 router = APIRouter(prefix="/v1", tags=["inquiries"])
 
 
-class Why(BaseModel):
+class Why(BaseModel, use_attribute_docstrings=True):
     """The decision on an occurrence, with the events that led to it."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     job: str
     at: datetime
@@ -73,10 +71,8 @@ class WhyAnswers(BaseModel):
     answers: list[Why]
 
 
-class StatisticsAnswer(BaseModel):
+class StatisticsAnswer(BaseModel, use_attribute_docstrings=True):
     """Counts of the executions that were scheduled from `since` to `until`, and of their recoveries."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     since: datetime
     """Later than requested if there are too many executions."""

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.access import NO_TASKS, Binding, Role
 from ....domain.errors import TocsinError
@@ -34,10 +34,8 @@ class InvalidToken(TocsinError):
     code = "invalid-token"
 
 
-class StoredToken(BaseModel):
+class StoredToken(BaseModel, frozen=True, extra="ignore"):
     """The stored part of a token."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     id: str
     identity: str

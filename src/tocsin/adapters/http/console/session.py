@@ -3,7 +3,7 @@
 from typing import cast
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from ....domain.access import Principal
 from ..api.problems import Problem
@@ -25,10 +25,8 @@ class Session(BaseModel):
     csrf_token: str | None = None
 
 
-class SignIn(BaseModel):
+class SignIn(BaseModel, extra="forbid"):
     """The request to sign in."""
-
-    model_config = ConfigDict(extra="forbid")
 
     token: str
 

@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from typing_extensions import override
 
 from ....ports import Clock, OutdatedState, Projections
@@ -47,10 +47,8 @@ _STORED_HEADERS: Final = ("Content-Type", "ETag", "Location", "X-OJS-Batch-Size"
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
-class Answer(BaseModel):
+class Answer(BaseModel, frozen=True, extra="ignore"):
     """The value of a key: the claim, and then the answer."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     fingerprint: str
     """The hash of the request's body. Another body with the same key is an error of the client."""

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Body, Query, Response
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
 
 from .... import subjects
 from ....domain.access import Permission
@@ -36,10 +36,8 @@ _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 router = ojs_router("/ojs/v1/cron", 404, 409, 412, 413, route_class=IdempotentRoute)
 
 
-class CronJob(BaseModel):
+class CronJob(BaseModel, extra="allow", use_attribute_docstrings=True):
     """A cron job: the registered fields, and those that the server manages (ojs-cron §2)."""
-
-    model_config = ConfigDict(extra="allow", use_attribute_docstrings=True)
 
     name: str
     cron: str
@@ -66,19 +64,15 @@ class CronAnswer(BaseModel):
     cron: CronJob
 
 
-class CronRegistered(CronAnswer):
+class CronRegistered(CronAnswer, use_attribute_docstrings=True):
     """A registered cron job, under both names."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     warnings: list[str]
     """Consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on."""
 
 
-class CronList(BaseModel):
+class CronList(BaseModel, use_attribute_docstrings=True):
     """The cron jobs, under both names."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     cron_jobs: list[CronJob]
     crons: list[CronJob]
@@ -101,10 +95,8 @@ class CronRemoved(BaseModel):
     cron: CronName
 
 
-class Toggle(BaseModel):
+class Toggle(BaseModel, extra="forbid"):
     """A request to enable or disable a cron job."""
-
-    model_config = ConfigDict(extra="forbid")
 
     enabled: bool = Field(strict=True)
 

@@ -15,7 +15,6 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     JsonValue,
     ValidationError,
@@ -123,10 +122,8 @@ _Interval: TypeAlias = Annotated[float, BeforeValidator(duration.parse)]
 _IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.MAX_DURATION_S)]
 
 
-class _Retry(BaseModel):
+class _Retry(BaseModel, strict=True):
     """A retry policy (ojs-retry §3)."""
-
-    model_config = ConfigDict(strict=True)
 
     max_attempts: int = Field(default=3, ge=0, le=MAX_ATTEMPTS)
     backoff_coefficient: float = Field(default=2.0, ge=1, allow_inf_nan=False)
@@ -160,10 +157,8 @@ class _Retry(BaseModel):
         )
 
 
-class _Envelope(BaseModel):
+class _Envelope(BaseModel, strict=True):
     """A pushed job. Fields of `options` are moved next to it before validation (`_flattened`)."""
-
-    model_config = ConfigDict(strict=True)
 
     options: dict[str, Any] = {}
     id: str | None = Field(default=None, pattern=_UUID_V7)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field, JsonValue, ValidationError
 
 from .... import subjects
 from ....domain import execution
@@ -68,10 +68,8 @@ _Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
 _State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
 
 
-class JobFilter(BaseModel):
+class JobFilter(BaseModel, strict=True, extra="forbid"):
     """The criteria of jobs. A field that is absent excludes no job."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     type: str | None = None
     queue: str | None = None

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from fastapi import APIRouter, Depends, Path, Request
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -96,10 +96,8 @@ _CODE_OF_KIND: Final = {kind: code for code, error in ERRORS.items() for kind in
 _CODE_OF_STATUS: Final = {status: code for code, error in ERRORS.items() for status in error.statuses}
 
 
-class OjsError(BaseModel):
+class OjsError(BaseModel, use_attribute_docstrings=True):
     """A failed request."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     code: str
     type: str | None = None

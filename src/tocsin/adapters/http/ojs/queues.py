@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from .... import subjects
 from ....domain import duration
@@ -60,10 +60,8 @@ Cursor: TypeAlias = Annotated[
 T = TypeVar("T")
 
 
-class PageInfo(BaseModel):
+class PageInfo(BaseModel, use_attribute_docstrings=True):
     """The place of a page in the list."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     total: int
     """The length of the whole list."""

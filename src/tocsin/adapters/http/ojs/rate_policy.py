@@ -7,7 +7,7 @@ The algorithm is a token bucket. A `rate` allows `limit` starts at once after a 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from ....domain import duration
 from ....domain.events import StartRate
@@ -27,17 +27,13 @@ REQUIREMENTS: Final[Mapping[str, str]] = {
 ONE: Final = "must have one of `rate`, `throttle` and `max_per_second`"
 
 
-class _Window(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
-
+class _Window(BaseModel, strict=True, extra="forbid"):
     limit: _Limit
     period: _Period
 
 
-class RatePolicy(BaseModel):
+class RatePolicy(BaseModel, strict=True, extra="forbid"):
     """A policy. It has no other fields."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     key: str | None = Field(default=None, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:-]*$", max_length=200)
     max_per_second: _Limit | None = None

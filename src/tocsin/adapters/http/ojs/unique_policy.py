@@ -7,7 +7,7 @@ from decimal import Decimal
 from hashlib import sha256
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ....domain import duration
 from ....domain.events import ENDED_STATES, OPEN_STATES, JobState, OnConflict, UniqueRule
@@ -82,10 +82,8 @@ class InvalidPolicy(ValueError):
         self.requirement = requirement or REQUIREMENTS[field]
 
 
-class UniquePolicy(BaseModel):
+class UniquePolicy(BaseModel, strict=True, extra="forbid"):
     """A policy. Other fields are refused, so that a misspelled one is noticed."""
-
-    model_config = ConfigDict(strict=True, extra="forbid")
 
     keys: list[Dimension] = ["type"]
     args_keys: Annotated[list[str], Field(max_length=_MAX_NAMES)] | None = None

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Path, Query, Request
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import AwareDatetime, BaseModel, Field
 
 from .....domain.access import Principal
 from .....domain.events import JobState
@@ -54,10 +54,8 @@ router = ojs_router("/ojs/v1/admin", 404, 409, route_class=BulkRoute)
 """Its paths for several jobs come before those with an id, which would match them too."""
 
 
-class JobList(BaseModel):
+class JobList(BaseModel, use_attribute_docstrings=True):
     """The parameters of a list of jobs."""
-
-    model_config = ConfigDict(use_attribute_docstrings=True)
 
     queue: Annotated[str | None, Field(max_length=255)] = None
     """Return jobs of this queue only."""
