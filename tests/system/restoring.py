@@ -16,6 +16,8 @@ from tocsin.bootstrap import Installation
 from tocsin.cli.runtime.backend import Backend
 from tocsin.settings import Settings
 
+DECISIONS = "tocsin_COMMITS"
+"""A stream that an installation cannot lose."""
 AUDITS = 10
 """Audits until the history must say what the log says."""
 SETTINGS: Mapping[str, Any] = {

@@ -12,6 +12,7 @@ from typing import TypeAlias
 import pytest
 
 from tests.system.restoring import (
+    DECISIONS,
     at,
     at_work,
     audited,
@@ -43,8 +44,6 @@ from tocsin.domain.events import Completed
 from tocsin.engine.lost_tail import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
-DECISIONS = "tocsin_COMMITS"
-"""A stream that an installation cannot lose."""
 LOAD = 300
 JOBS = (
     {"name": "asked", "function": "quick", "overlap_policy": "allow"},

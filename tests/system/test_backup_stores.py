@@ -15,7 +15,16 @@ from nats.js.errors import NotFoundError
 from nats.js.object_store import ObjectStore
 
 from tests.s3_server import S3Server
-from tests.system.restoring import at_work, audited, called, empty_nats, everything, new_installation, settings
+from tests.system.restoring import (
+    DECISIONS,
+    at_work,
+    audited,
+    called,
+    empty_nats,
+    everything,
+    new_installation,
+    settings,
+)
 from tests.system.running import Running
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.backup.errors import BackupExists, BackupPlaceInvalid, BackupUnreadable
@@ -28,7 +37,7 @@ from tocsin.domain.events import Completed
 from tocsin.settings import Settings
 
 JOB = {"name": "plain", "function": "plain"}
-LEDGER = "streams/TOCSIN_LEDGER.s2"
+LEDGER = f"streams/{DECISIONS}.s2"
 
 
 @dataclass
