@@ -23,7 +23,7 @@ async def test_quorum_is_refused_on_one_server(nats_url: str, tmp_path: Path) ->
         file.write_text(QUORUM)
         refused = await program(tocsin.settings, "jobs", "apply", "-f", str(file), "-o", "json")
         assert refused.returncode != 0
-        assert "and LEDGER has 1, LOG has 1: run 3 servers as a cluster" in refused.stderr
+        assert "needs at least 3 replicas of the log, and it has 1: run 3 servers as a cluster" in refused.stderr
         shown = await program(tocsin.settings, "jobs", "list", "-o", "json")
         assert "pay" not in shown.stdout
 
