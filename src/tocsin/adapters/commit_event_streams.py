@@ -39,9 +39,7 @@ class Lead(Protocol):
     """Says whether this process holds a lease."""
 
     @property
-    def is_leading(self) -> bool:
-        """Return whether it does."""
-        ...
+    def is_leading(self) -> bool: ...
 
 
 class CommitEventStreams:
@@ -63,20 +61,16 @@ class CommitEventStreams:
 
     @property
     def log_stream(self) -> str:
-        """See `EventStreams`."""
         return self._base.log_stream
 
     @property
     def webhook_stream(self) -> str:
-        """See `EventStreams`."""
         return self._base.webhook_stream
 
     def webhook(self, durable: str) -> str:
-        """See `EventStreams`."""
         return self._base.webhook(durable)
 
     async def create(self, durable: EventDurable) -> None:
-        """See `EventStreams`."""
         if durable.stream != self.log_stream:
             await self._base.create(durable)
             return
@@ -85,21 +79,18 @@ class CommitEventStreams:
             await self._projections.put(Bucket.TRIGGERS, ends_key(durable.name), end, expect=0)
 
     async def remove(self, stream: str, name: str) -> None:
-        """See `EventStreams`."""
         if stream == self.log_stream:
             await self._projections.remove(Bucket.TRIGGERS, ends_key(name))
         else:
             await self._base.remove(stream, name)
 
     async def names(self, stream: str) -> Collection[str]:
-        """See `EventStreams`."""
         if stream != self.log_stream:
             return await self._base.names(stream)
         places = await self._projections.entries(Bucket.TRIGGERS, ends_key(">"))
         return [key.removeprefix(ends_key("")) for key in places]
 
     async def progress(self, durable: EventDurable) -> Progress:
-        """See `EventStreams`."""
         if durable.stream != self.log_stream:
             return await self._base.progress(durable)
         if (own := self._open.get(durable.name)) is not None:
@@ -113,7 +104,6 @@ class CommitEventStreams:
         return int(entry[0])
 
     def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
-        """See `EventStreams`."""
         return self._reading(durable) if durable.stream == self.log_stream else self._base.reading(durable)
 
     @asynccontextmanager
@@ -164,7 +154,6 @@ class _Reader:
         self._saved = 0
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        """See `EventReader`."""
         floor = self._durable.progress.floor
         if floor > self._saved:
             await self._projections.put(Bucket.TRIGGERS, ends_key(self._durable.spec.name), str(floor).encode())

@@ -53,7 +53,6 @@ class CommitStoredLog:
         self._end = end
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:
-        """Return the lines of an execution that the archive keeps."""
         return [_stored(Stream.OUTPUT, line) for line in await self._archive.lines(execution_id)]
 
     async def extent(self, stream: Stream) -> Extent:
@@ -73,7 +72,6 @@ class CommitStoredLog:
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield all matching messages up to a sequence."""
         if stream in INPUT_STREAMS:
             pages = self._inputs(stream, filters, after, upto)
         elif stream not in DECISION_STREAMS:

@@ -369,7 +369,6 @@ class CommitView:
         return events
 
     async def _is_set_aside(self, error: DecodeError) -> bool:
-        """Return whether an operator set an unreadable event aside."""
         if (unreadable := error.stored) is None:
             return False
         decided = await self._events_of(scope_of(subjects.voided(unreadable.stream, unreadable.sequence)))
@@ -425,7 +424,6 @@ class CommitView:
         return await self.reads.last(subject)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
-        """Return the event with a number."""
         await self._catch_up()
         known = self.fold.all_events(scope_of(subject)) or ()
         one = next((one for one in known if one.sequence == sequence), None)

@@ -41,15 +41,12 @@ class RoutedLog:
 
     @property
     def max_message_bytes(self) -> int:
-        """The most bytes that a message may have."""
         return self.base.max_message_bytes
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        """Store an input."""
         return await self.base.publish(subject, message, message_id=message_id, ttl=ttl)
 
     async def publish_together(self, inputs: Sequence[Publish]) -> None:
-        """Store all inputs, or no input."""
         await self.base.publish_together(inputs)
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -57,7 +54,6 @@ class RoutedLog:
         return await (await self._for(subjects.scope_of(fact))).append(fact, expect=expect)
 
     async def remove(self, subject: str, sequence: int) -> None:
-        """Remove a message."""
         await self.base.remove(subject, sequence)
 
     async def delay(self, timer: Timer, *, until: datetime) -> None:
@@ -82,11 +78,9 @@ class RoutedLog:
         return [next(results[not is_own]) for is_own in decided]
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
-        """Return the events of a scope."""
         return await (await self._for(scope)).load(scope)
 
     async def load_each(self, *scopes: str) -> Loaded:
-        """Return the events of scopes."""
         return await (await self._for(scopes[0])).load_each(*scopes)
 
     async def tail(self, scope: str) -> int:
@@ -94,15 +88,12 @@ class RoutedLog:
         return await (await self._for(scope)).tail(scope)
 
     async def tails(self, *scopes: str) -> list[int]:
-        """Return the number of each scope."""
         return [await self.tail(scope) for scope in scopes]
 
     async def end(self, stream: Stream) -> int:
-        """Return the last sequence of a stream."""
         return await (await self._of(stream)).end(stream)
 
     async def replicas(self) -> int:
-        """Return the number of replicas of the log of commits."""
         return await self.base.replicas()
 
     async def has_newer(self, *filters: str, after: int) -> bool:
@@ -110,7 +101,6 @@ class RoutedLog:
         return await (await self._view()).has_newer(*filters, after=after)
 
     async def now(self) -> datetime:
-        """Return the log's time."""
         return await self.base.now()
 
     async def last(self, subject: str) -> Recorded[Message] | None:
@@ -118,7 +108,6 @@ class RoutedLog:
         return await (await self._for(subject)).last(subject)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
-        """Return a message."""
         return await (await self._for(subject)).get(subject, sequence)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
@@ -128,7 +117,6 @@ class RoutedLog:
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
-        """Follow a stream."""
         following = (await self._of(stream)).follow(stream, *filters, after=after, decode=decode)
         async with aclosing(following) as batches:
             async for batch in batches:

@@ -44,7 +44,6 @@ class SharedEvent:
 
     @property
     def subject(self) -> str:
-        """The subject."""
         return self.event.subject
 
     @property
@@ -72,7 +71,6 @@ class SharedEvent:
         return recorded
 
     def read_or_error(self) -> Recorded[Message] | DecodeError:
-        """Return the event, or why it is unreadable."""
         try:
             return self.read()
         except DecodeError as error:

@@ -45,9 +45,7 @@ class PastEvent(Protocol):
         ...
 
     @property
-    def number(self) -> int:
-        """The number."""
-        ...
+    def number(self) -> int: ...
 
     @property
     def time(self) -> datetime:
@@ -267,7 +265,6 @@ def _number(recorded: Recorded[Message]) -> int:
 
 
 def _kinds(scope: str) -> tuple[str, ...]:
-    """Return the kinds of rows that a scope may have."""
     first = scope.partition(".")[0]
     return first if first in KINDS else "standing", BROKEN, "other"
 

@@ -17,5 +17,4 @@ class SystemClock:
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for a number of seconds."""
         await asyncio.sleep(seconds)

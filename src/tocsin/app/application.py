@@ -272,7 +272,6 @@ class Tocsin(Operations):
         return AppThread(self.running(server=server, stages=stages))
 
     def _begin(self) -> None:
-        """Note that the application runs in this process."""
         from ..client.errors import WrongContext  # noqa: PLC0415 - see `apply`
 
         with _starting:

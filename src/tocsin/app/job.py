@@ -83,7 +83,6 @@ class Job(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        """Show the name of the job."""
         return f"<job {self.name}>"
 
 

@@ -48,17 +48,14 @@ class StandIn:
         return f"<{self._subject}>"
 
     def __getattr__(self, name: str) -> NoReturn:
-        """Refuse to read an attribute."""
         if name.startswith("__"):
             raise AttributeError(name)  # `copy` and others look for the methods of a protocol
         self._refuse(f"it reads `.{name}` of", _PICK)
 
     def __getitem__(self, key: object) -> NoReturn:
-        """Refuse to read an element."""
         self._refuse(f"it reads the element {key!r} of", _PICK)
 
     def __iter__(self) -> NoReturn:
-        """Refuse to read all elements."""
         self._refuse("it iterates over", "The number of steps is fixed before. " + _PICK)
 
     def __call__(self, *_args: object, **_kwargs: object) -> NoReturn:

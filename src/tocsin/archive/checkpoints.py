@@ -68,7 +68,6 @@ class SignedCheckpoint:
 
     @property
     def digest(self) -> str:
-        """The digest that the next checkpoint holds."""
         return blake2b(self.text.encode(), digest_size=_DIGEST_SIZE).hexdigest()
 
     def content(self) -> Checkpoint:
@@ -84,7 +83,6 @@ class SignedCheckpoint:
 
     @classmethod
     def sign(cls, checkpoint: Checkpoint, key: "SigningKey") -> "SignedCheckpoint":
-        """Sign a checkpoint."""
         text = checkpoint.model_dump_json()
         return cls(text, key.sign(text))
 
@@ -124,7 +122,6 @@ class RangeDigest:
         self.last = 0
 
     def take(self, message: StoredMessage) -> None:
-        """Add the next message."""
         self._digest.update(encoded(message))
         self.messages += 1
         self.last = message.sequence

@@ -86,7 +86,6 @@ class Manifest:
     extents: Extents
 
     def encode(self) -> bytes:
-        """Return the first line of the export."""
         selection = self.selection
         return _line(
             {

@@ -152,7 +152,6 @@ class LogArchive:
         self._segments: dict[str, tuple[Segment, bytes]] = {}  # a manifest never changes
 
     async def state(self) -> tuple[LogArchiveState, int]:
-        """Return the progress of the archive and its revision."""
         entry = await self._projections.get(Bucket.CURSORS, LOG_ARCHIVE)
         return (LogArchiveState(), 0) if entry is None else (_decode_state(entry[0]), entry[1])
 

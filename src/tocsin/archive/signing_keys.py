@@ -62,7 +62,6 @@ class SigningKey:
 
     @classmethod
     def generate(cls) -> "SigningKey":
-        """Return a new key."""
         return cls(_SigningKey.generate().encode())
 
     @classmethod
@@ -80,7 +79,6 @@ class SigningKey:
 
     @property
     def public(self) -> PublicKey:
-        """The key that verifies its signatures."""
         return PublicKey(self._key.verify_key.encode())
 
     def sign(self, text: str) -> str:

@@ -257,7 +257,6 @@ class CommitProcess:
         self._foreign.report_unreadable(stored, reason, does_decode=does_decode)
 
     def _describe(self, loop: CommitLoop, stages: Sequence[BoundStage]) -> Present:
-        """Return the entry of this process for other processes."""
         streams = {
             stream.value: StreamPlace(tuple(_filters(stages, stream)), loop.intake.read_upto(stream))
             for stream in sorted(loop.streams)

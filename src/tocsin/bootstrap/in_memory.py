@@ -78,7 +78,6 @@ class InMemoryInstallation(Ports):
         yield self.recorded
 
     def storage(self) -> Storage:
-        """Return the storage of the recorder and the archiver."""
         return Storage(
             history=self.recorded,
             stored=self.stored,

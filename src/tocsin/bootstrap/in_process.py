@@ -163,7 +163,6 @@ Home: TypeAlias = OnNats | Embedded | InMemory
 
 @asynccontextmanager
 async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningParts]:
-    """Run parts in a connected installation."""
     await report_key(installation)  # raises unless it is initialized
     async with AsyncExitStack() as stack:
         if parts.stages:

@@ -242,7 +242,6 @@ async def await_log(installation: Installation) -> None:
 
 
 def names_of(settings: Settings) -> Names:
-    """Return the names on the wire of an installation."""
     return Names(settings.root, settings.trigger_prefix, settings.public_prefix, settings.mq_prefix)
 
 

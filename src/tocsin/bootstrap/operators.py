@@ -63,7 +63,6 @@ def connect_api(url: str, token: str | None) -> AbstractAsyncContextManager[Oper
 
 
 def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor | None) -> LocalOperator:
-    """Return the operator of a connected installation."""
     return LocalOperator(
         installation.log,
         installation.stored,

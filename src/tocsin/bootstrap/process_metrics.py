@@ -23,7 +23,6 @@ class Readiness:
         self._is_connected: Callable[[], bool] = lambda: False
 
     def watch(self, installation: Installation) -> None:
-        """Follow the connection of an installation."""
         self._is_connected = lambda: installation.connection.client.is_connected
 
     def watch_nothing(self) -> None:

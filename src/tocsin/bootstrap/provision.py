@@ -45,7 +45,6 @@ async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> lis
 
 
 def installed_stages(settings: Settings) -> list[AnyStage]:
-    """Return the stages of an installation with these settings."""
     return [stage for stage in STAGES if stage.is_installed(settings)]
 
 
@@ -58,7 +57,6 @@ def read_by_durables(stage: AnyStage) -> list[Subscription[Any]]:
 
 
 def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
-    """Return the subscriptions with a durable, each with its stage."""
     return [(stage, one) for stage in installed_stages(settings) for one in read_by_durables(stage)]
 
 

@@ -116,7 +116,6 @@ class Client:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client."""
         await self.aclose()
 
     async def aclose(self) -> None:

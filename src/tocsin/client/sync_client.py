@@ -126,7 +126,6 @@ class SyncClient(_Blocking):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Close the client."""
         self.close()
 
     def close(self) -> None:

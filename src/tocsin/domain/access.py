@@ -140,7 +140,6 @@ class Principal:
 
     @property
     def is_bound(self) -> bool:
-        """Return whether the identity is bound to namespaces."""
         return self.namespaces is not None
 
     def reaches(self, name: str) -> bool:
@@ -194,7 +193,6 @@ class Principal:
         return self.reaches(queue) and (self._is_admin or is_listed)
 
     def owns(self, job: Owned) -> bool:
-        """Return whether a job belongs to the identity."""
         return includes((job.created_by, job.definition.owner), self.full_name)
 
     def may_see(self, job: Owned) -> bool:
@@ -227,7 +225,6 @@ class Principal:
         return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
-        """Return the permissions that the identity has for a job."""
         return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
 
 

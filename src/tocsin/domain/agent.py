@@ -130,7 +130,6 @@ class Assignment(msgspec.Struct, frozen=True, omit_defaults=True):
     epoch: int | None = None
 
     def framed(self, body: bytes) -> bytes:
-        """Return the message to the agent."""
         return msgspec.json.encode(self) + b"\n" + body
 
 
@@ -177,7 +176,6 @@ class EndNotice(msgspec.Struct, frozen=True):
     executions: tuple[str, ...]
 
     def encode(self) -> bytes:
-        """Return the message to the agent."""
         return msgspec.json.encode(self)
 
 
@@ -233,12 +231,10 @@ def agent_key(name: str, agent_id: str) -> str:
 
 
 def name_of(key: str) -> str:
-    """Return the name in the key of a process."""
     return key.partition(".")[0]
 
 
 def is_agent_id(text: str) -> bool:
-    """Return whether a text is the id of a process."""
     return _ID.fullmatch(text) is not None
 
 
@@ -272,7 +268,6 @@ class Agent:
         return AgentState.ENABLED if enabled else AgentState.DISABLED
 
     def mode(self, *, enabled: bool) -> Mode:
-        """Return what the agent must do."""
         if self.is_draining:
             return "draining"
         return "enabled" if enabled else "disabled"
@@ -335,7 +330,6 @@ def hear(state: Agent, name: str, agent_id: str, held: HoldList) -> list[AgentFa
 
 
 def lose(state: Agent, *, silent_for: float) -> list[AgentFact]:
-    """Decide that a silent agent is lost."""
     if state.registered is None or not state.is_live:
         return []
     fact = state.registered
@@ -352,7 +346,6 @@ def forget(state: Agent, name: str, agent_id: str) -> list[AgentFact]:
 def drain(
     state: Agent, name: str, agent_id: str, *, by: Actor | None = None, reason: str | None = None
 ) -> list[AgentFact]:
-    """Decide to drain a live agent."""
     if not state.is_live or state.is_draining:
         return []
     return [AgentDrainStarted(name=name, agent_id=agent_id, by=by, reason=reason)]

@@ -42,7 +42,6 @@ class Attempt(msgspec.Struct):
 
     @property
     def queue(self) -> str:
-        """The queue of its task."""
         message = None if self.task is None else self.task.message
         return message.queue if isinstance(message, Dispatched) else "default"
 
@@ -88,7 +87,6 @@ def failure_event(failure: Failure, time: datetime) -> SpanEvent:
 
 
 def text_of(failure: Failure) -> str:
-    """Return the text of a failure."""
     return _short(failure.summary)
 
 

@@ -254,7 +254,6 @@ class Seal:
         return heads if is_proved else ()
 
     def _genuine(self, head: LogHead, body: bytes, content: bytes) -> Commit | str:
-        """Return the commit, or the reason why it is foreign."""
         if len(body) > MAX_COMMIT_BYTES or _PROOF.match(body) is None:
             return "it is no commit"
         if head.key not in self._keys:
@@ -319,7 +318,6 @@ class Position(msgspec.Struct, frozen=True):
     """The server's time (UTC) of the newest input that is taken."""
 
     def has(self, place: int) -> bool:
-        """Return whether a place is taken."""
         if place <= self.floor or not self.above:
             return place <= self.floor
         index = bisect_left(self.above, (place + 1,)) - 1  # the last range that begins at the place or before
@@ -370,7 +368,6 @@ class Untaken:
         self._covered = max(self._covered, place)
 
     def close(self, place: int) -> None:
-        """Note that a call on a place was decided."""
         calls, first = self._open.pop(place)
         if calls > 1:
             self._open[place] = calls - 1, first

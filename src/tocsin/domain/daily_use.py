@@ -48,7 +48,6 @@ def _is_within(number: int, most: int | None) -> bool:
 
 
 def has_daily_quota(namespace: Namespace) -> bool:
-    """Return whether a namespace has a quota for a day."""
     return namespace.executions_per_day is not None or namespace.bytes_per_day is not None
 
 
@@ -70,7 +69,6 @@ def read(entry: bytes | None, now: datetime) -> DailyUse:
 
 
 def encode(use: DailyUse) -> bytes:
-    """Return the entry of a use."""
     return msgspec.json.encode(use)
 
 

@@ -144,7 +144,6 @@ def request_replay(
 
 
 def find_replay(state: DeadLetter, request: str | None) -> Replay | None:
-    """Return the replay that a request led to."""
     return next((replay for replay in state.replays if request is not None and replay.fact.request == request), None)
 
 

@@ -57,7 +57,6 @@ class Verdict:
 
     @property
     def explained(self) -> str:
-        """The reason, with the field."""
         return f"`{self.field}`: {self.reason}" if self.field else self.reason or ""
 
 
@@ -210,7 +209,6 @@ def started_by(definition: JobDefinition) -> tuple[str, ...]:
 
 
 def webhooks_of(definition: JobDefinition) -> tuple[str, ...]:
-    """Return the paths of the webhooks of a job."""
     return tuple(trigger.webhook for trigger in definition.triggers if trigger.webhook is not None)
 
 

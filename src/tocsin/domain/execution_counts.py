@@ -43,7 +43,6 @@ def period_of(at: datetime) -> int:
 
 
 def start_of(period: int) -> datetime:
-    """Return the beginning of a period."""
     return _EPOCH + period * PERIOD
 
 

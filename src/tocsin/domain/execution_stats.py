@@ -47,7 +47,6 @@ class RecoveryStats:
 
     @classmethod
     def of(cls, sums: Recoveries) -> "RecoveryStats":
-        """Return the counts with their rate."""
         return cls(*sums, _percentage(sums.successful, sums.failed))
 
 

@@ -43,5 +43,4 @@ def fanned_out(first: Requested, version: int, shards: Sequence[str]) -> FannedO
 
 
 def execution_ids(fact: FannedOut) -> dict[str, str]:
-    """Return the id of the execution on each shard."""
     return {shard: ids.shard_execution_id(fact.execution_id, shard) for shard in fact.shards}

@@ -32,5 +32,4 @@ def typed(name: str) -> str:
 
 
 def includes(names: Collection[str | None], identity: str) -> bool:
-    """Return whether an identity with its kind is among names."""
     return any(name is not None and typed(name) == identity for name in names)

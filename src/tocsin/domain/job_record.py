@@ -91,7 +91,6 @@ class JobRecord:
 
 
 def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:
-    """Return the names of the jobs that messages may change."""
     return {cast("LedgerFact", recorded.message).job for recorded in messages if type(recorded.message) in _EVOLVE}
 
 

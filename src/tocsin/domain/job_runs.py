@@ -57,7 +57,6 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_needed(self) -> bool:
-        """Return whether anything waits for the job, or may."""
         return bool(self.named_by or self.waiting)
 
     def last(self, window: Window, /) -> Run | None:
@@ -90,7 +89,6 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.planned is None or self.planned < min(fired, window.until)
 
     def _of(self, window: Window) -> Iterator[Run]:
-        """Yield the runs in a window, the last first."""
         for run in reversed(self.runs):
             if run.scheduled_time <= window.since:
                 break

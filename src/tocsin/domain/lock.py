@@ -37,16 +37,13 @@ class SortedItems(Generic[K]):
     __slots__ = ("_chunks", "_size")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._chunks: tuple[tuple[K, ...], ...] = ()
         self._size = 0
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return self._size
 
     def __iter__(self) -> Iterator[K]:
-        """Yield the items in ascending order."""
         for chunk in self._chunks:
             yield from chunk
 
@@ -121,12 +118,10 @@ class LockQueue(msgspec.Struct, frozen=True):
         return len(self.by_turn)
 
     def __iter__(self) -> Iterator[Waiter]:
-        """Yield the waiting executions in their order."""
         for yields, scheduled_time, execution_id, _ in self.by_turn:
             yield Waiter(execution_id, scheduled_time, yields)
 
     def __contains__(self, execution_id: object) -> bool:
-        """Return whether an execution waits."""
         return isinstance(execution_id, str) and self.entry(execution_id) is not None
 
     def __eq__(self, other: object) -> bool:
@@ -218,7 +213,6 @@ class Lock(msgspec.Struct, frozen=True):
     waiting: LockQueue = EMPTY
 
     def has_waiter(self, execution_id: str) -> bool:
-        """Return whether an execution waits for the lock."""
         return execution_id in self.waiting
 
 

@@ -69,7 +69,6 @@ def namespace_of_path(path: str) -> str | None:
 
 
 def is_within(name: str, namespaces: Collection[str]) -> bool:
-    """Return whether a name belongs to one of some namespaces."""
     return namespace_of(name) in namespaces
 
 
@@ -217,7 +216,6 @@ def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
 
 
 def crossings(definition: JobDefinition, declared: Collection[str]) -> list[Reference]:
-    """Return the references of a definition that leave its namespace."""
     own = declared_of(definition.name, declared)
     return [reference for reference in references(definition) if _declared(reference, declared) != own]
 

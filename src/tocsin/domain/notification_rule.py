@@ -121,7 +121,6 @@ class Happening:
 
 
 def of_failure(end: Failed, at: datetime) -> Happening:
-    """Return the failure of an execution."""
     error = end.first_error
     reason = error.summary if error else end.reason or ""
     lines = [_origin(end.trigger, end.scheduled_time)]

@@ -58,7 +58,6 @@ def body_of(notification: Notification) -> str:
 
 
 def chat_subject_of(notification: Notification) -> str:
-    """Return the subject for a chat."""
     return without_markup(subject_of(notification))
 
 

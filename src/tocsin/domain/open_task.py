@@ -77,7 +77,6 @@ class OpenTask:
 
     @property
     def key(self) -> StepKey:
-        """The step that the task is about."""
         return self.scope, self.step
 
     @property
@@ -97,7 +96,6 @@ class OpenTask:
 
     @property
     def execution_id(self) -> str:
-        """The id of its execution."""
         return self.execution.rpartition(".")[2]
 
     @property

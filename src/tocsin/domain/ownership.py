@@ -61,12 +61,10 @@ def declares(shards: Collection[str], shard: str) -> bool:
 
 
 def lane_of(function: str, resource: str | None) -> str:
-    """Return the name of the lane of a task."""
     return function if resource is None else f"{function}{_SEPARATOR}{resource}"
 
 
 def function_of(lane: str) -> str:
-    """Return the function of a lane."""
     return lane.partition(_SEPARATOR)[0]
 
 

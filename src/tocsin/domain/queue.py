@@ -31,7 +31,6 @@ initial: Final = Queue()
 
 
 def evolve(state: Queue, recorded: Recorded[Message]) -> Queue:
-    """Apply an event."""
     match recorded.message:
         case QueuePaused() as fact:
             return replace(state, pause=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
@@ -52,12 +51,10 @@ def fold(facts: Iterable[Recorded[Message]]) -> Queue:
 
 
 def pause(state: Queue, name: str, *, by: Actor | None = None, reason: str | None = None) -> list[QueueFact]:
-    """Decide to pause a queue."""
     return [] if state.is_paused else [QueuePaused(queue=name, by=by, reason=reason)]
 
 
 def resume(state: Queue, name: str, *, by: Actor | None = None, reason: str | None = None) -> list[QueueFact]:
-    """Decide to resume a queue."""
     return [QueueResumed(queue=name, by=by, reason=reason)] if state.is_paused else []
 
 

@@ -88,7 +88,6 @@ class Overdue:
 
     @property
     def error(self) -> Failure:
-        """Return the failure to report for the attempt."""
         worker = "its worker" if self.claims == 1 else f"the last of the {self.claims} workers that claimed it"
         silent = "the MQ executor" if self.is_outside else worker
         return Failure(type=TIMED_OUT, message=f"{silent} reported nothing within {duration.short(self.limit)}")
@@ -251,7 +250,6 @@ def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
 def _overdue(
     state: Execution, times: _Times, policy: Policy, outside: Collection[str]
 ) -> Iterator[tuple[Overdue, datetime]]:
-    """Yield each claimed attempt, and when its report is overdue."""
     for plan_step in state.request.plan.steps:
         step = state.steps[plan_step.name]
         if step.phase is not Phase.STARTED:

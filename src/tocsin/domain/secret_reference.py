@@ -70,12 +70,10 @@ def refers_to_secrets(*values: JsonValue | tuple[JsonValue, ...]) -> bool:
 
 
 def reference(name: str) -> str:
-    """Return the reference to a secret."""
     return f"${{{name}}}" if is_file(name) else f"${{env:{name}}}"
 
 
 def is_file(name: str) -> bool:
-    """Return whether a name stands for a file."""
     return name.startswith("file:")
 
 

@@ -74,7 +74,6 @@ class ShardChange(NamedTuple):
 
     @property
     def shard_id(self) -> str:
-        """The id of the shard."""
         shard = self.after or self.before
         return "" if shard is None else shard.shard_id
 
@@ -131,7 +130,6 @@ def define(
 
 
 def active(shards: Sequence[Shard]) -> tuple[str, ...]:
-    """Return the ids of the active shards, sorted."""
     return tuple(sorted(shard.shard_id for shard in shards if shard.state is ShardState.ACTIVE))
 
 

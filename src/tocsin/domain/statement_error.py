@@ -17,7 +17,6 @@ class Place(NamedTuple):
     column: int
 
     def __str__(self) -> str:
-        """Return the place for people."""
         return f"line {self.line}, column {self.column}"
 
 

@@ -145,7 +145,6 @@ class TaskBoard:
         _trim(self._repeated)
 
     def end_step(self, scope: str, step: str, *, sequence: int) -> None:
-        """Note that the task of a step needs no worker."""
         task = self._task_of((scope, step))
         if task is not None and task.sequence < sequence:
             self._drop((scope, step))
@@ -414,7 +413,6 @@ class TaskBoard:
         )
 
     def __len__(self) -> int:
-        """Return the number of open tasks."""
         return len(self._open)
 
     def _namespace_room(self) -> Mapping[str, int | None]:

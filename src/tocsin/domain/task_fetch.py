@@ -60,7 +60,6 @@ class Fetch(_Message):
 
     @property
     def lease(self) -> Lease:
-        """The leases of its tasks."""
         return Lease(self.usual_lease, self.asked_lease)
 
     def may_run(self, function: str) -> bool:

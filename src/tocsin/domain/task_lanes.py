@@ -65,17 +65,14 @@ class TaskLanes:
         self._insert(task, is_first=is_first)
 
     def get(self, key: StepKey) -> OpenTask | None:
-        """Return the open task of a step."""
         line = self._lines.get(key)
         return None if line is None else line.tasks[key]
 
     def remove(self, task: OpenTask) -> None:
-        """Remove a task."""
         self._kept_bytes -= len(task.body or b"")
         self._extract(task)
 
     def refuse(self, task: OpenTask, agents: frozenset[str]) -> None:
-        """Give a task to none of some agents."""
         if task.refused_by != agents:
             turn, queue_turn = self._turns[task.queue, task.job], self._queue_turns[task.queue]
             self._extract(task)
@@ -207,7 +204,6 @@ class TaskLanes:
 
     @property
     def numbers(self) -> Mapping[LaneKey, int]:
-        """The number of tasks by queue and function."""
         numbers: dict[LaneKey, int] = {}
         for (queue, function, _), lane in self._lanes.items():
             name = queue, function_of(function)
@@ -216,7 +212,6 @@ class TaskLanes:
 
     @property
     def queues(self) -> Collection[str]:
-        """The queues with tasks."""
         return self._priorities
 
     def functions_in(self, queue: str) -> Iterable[str]:
@@ -255,7 +250,6 @@ class TaskLanes:
         return held
 
     def oldest_times(self) -> Mapping[str, datetime]:
-        """Return when the oldest task of each queue was stored."""
         oldest: dict[str, datetime] = {}
         for (queue, _, _), lane in self._lanes.items():
             of_lane = min(line.first.time for job in lane.jobs.values() for line in job.lines.values())
@@ -269,11 +263,9 @@ class TaskLanes:
         return (task for line in lines if line.first.deaths for task in line.tasks.values())
 
     def __iter__(self) -> Iterator[OpenTask]:
-        """Yield every task."""
         return (line.tasks[key] for key, line in self._lines.items())
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return len(self._lines)
 
     # --- the choice ----------------------------------------------------------------------------------------------------
@@ -451,7 +443,6 @@ class TaskLanes:
             task.held_up = added(task.held_up, of_queue, gate.times(now))
 
     def _update(self, line: Line) -> None:
-        """List a line, or remove it from the lists."""
         cause = line.held_up_by
         if cause != line.gate.cause:
             line.gate.change(cause, self._clock())

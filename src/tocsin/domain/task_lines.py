@@ -27,13 +27,11 @@ class RankedItems(Generic[T]):
     __slots__ = ("_heap", "_number", "_ranks")
 
     def __init__(self) -> None:
-        """Start empty."""
         self._ranks: dict[T, int] = {}
         self._heap: list[tuple[int, int, T]] = []
         self._number = 0
 
     def put(self, item: T, rank: int) -> None:
-        """Add an item, or change its rank."""
         if self._ranks.get(item) == rank:
             return
         self._ranks[item] = rank
@@ -61,7 +59,6 @@ class RankedItems(Generic[T]):
         return None
 
     def __contains__(self, item: object) -> bool:
-        """Return whether an item is there."""
         return item in self._ranks
 
     def __iter__(self) -> Iterator[T]:
@@ -69,7 +66,6 @@ class RankedItems(Generic[T]):
         return iter(self._ranks)
 
     def __len__(self) -> int:
-        """Return the number of items."""
         return len(self._ranks)
 
 
@@ -91,7 +87,6 @@ class Starts:
 
     @property
     def may_start(self) -> bool:
-        """Whether a task may start now."""
         return self.room is not None and self.room > 0
 
 
@@ -130,12 +125,10 @@ class Line:
 
     @property
     def first(self) -> OpenTask:
-        """The next task."""
         return next(iter(self.tasks.values()))
 
     @property
     def is_limited(self) -> bool:
-        """Whether a limit may hold back the tasks."""
         return self.group is not None or self.starts is not None
 
     @property
@@ -156,5 +149,4 @@ class Line:
 
     @property
     def may_start(self) -> bool:
-        """Whether its next task may start now."""
         return self.held_up_by is None and (self.starts is None or self.starts.may_start)

@@ -59,7 +59,6 @@ class FreeSlots:
     """
 
     def __init__(self, offers: Iterable[Offer]) -> None:
-        """Take the offers with a free slot."""
         self._used: dict[str, int] = {}
         self._suspecting: set[str] = set()
         """The agents that have a suspect."""
@@ -153,7 +152,6 @@ def _first_of(pool: _Pool) -> _Entry:
 
 
 def _lower(agents: list[_Entry], entry: _Entry) -> None:
-    """Take a slot from an agent of a pool."""
     is_last, slots, place, agent = entry
     lowered = is_last, slots + 1, place, agent
     if agents[0] is entry:

@@ -80,7 +80,6 @@ class Verbatim(str):
 
 
 def is_template(text: str) -> bool:
-    """Return whether a text has something to render."""
     return "{{" in text or "{%" in text or "{#" in text
 
 

@@ -83,7 +83,6 @@ class Growth:
     """That of jobs that were not registered, as far as their events tell."""
 
     def of(self, definition: int | None) -> Counter[Total]:
-        """Return the totals of an execution under a definition."""
         return self.of_registered if definition else self.of_others
 
     @property
@@ -170,7 +169,6 @@ def _record(records: Mapping[str, ExecutionRecord], fact: ExecutionFact) -> Exec
 
 
 def growth_of_ledger(messages: Iterable[Recorded[Message]]) -> Growth:
-    """Return the growth by a batch of the ledger."""
     growth = Growth()
     for recorded in messages:
         fact = recorded.message

@@ -111,7 +111,6 @@ class _Trace:
         return TraceContext(given.trace_id, span_id(self._ended.execution_id, key, *place), given.is_sampled)
 
     def _part(self, name: str, key: SpanKey, start: datetime, end: datetime, stage: str) -> Span:
-        """Return a child of the execution's own span."""
         return Span(
             name=name,
             context=self._context(key),

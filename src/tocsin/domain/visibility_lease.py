@@ -20,7 +20,6 @@ class Lease:
     """Requested by the worker."""
 
     def of(self, task: Dispatched) -> float:
-        """Return the lease of a task."""
         seconds = ojs_field(task, "lease")
         return float(seconds) if isinstance(seconds, int | float) else self.asked or self.usual
 

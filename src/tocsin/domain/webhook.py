@@ -51,7 +51,6 @@ class SignatureScheme:
 
     @property
     def header(self) -> str:
-        """The header that holds the signature."""
         return (self.signature_header or _SIGNATURE_HEADERS[self.signature]).lower()
 
     @property

@@ -129,7 +129,6 @@ class Calculations:
         self._turns.end(party)
 
     def close(self) -> None:
-        """Abandon all calculations."""
         for effort in tuple(self._open):
             effort.abandon()
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -83,7 +83,6 @@ class ChangeRoom:
             await self._take(namespace, facts, is_refused=is_refused)
 
     async def _check(self, namespace: str | None, facts: Sequence[Message]) -> None:
-        """Check that a namespace has room, and count nothing."""
         if (quota := await self._quota(namespace)) is not None:
             await self._use(quota, _size(facts), self._clock.now(), is_refused=True)
 

@@ -48,7 +48,6 @@ class DefinitionSettings:
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return what settings have."""
         opened = settings.triggers
         webhooks = [OpenedPaths(paths, secret) for secret, paths in opened.webhooks.items()]
         return cls(sorted(settings.notifications.channels), settings.opened_streams, opened.buckets, webhooks)

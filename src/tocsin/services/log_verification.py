@@ -144,7 +144,6 @@ class _Chain:
     # --- messages ------------------------------------------------------------------------------------------------------
 
     def take(self, message: StoredMessage) -> Iterator[Finding]:
-        """Judge the next message."""
         sequence = message.sequence
         if self.newest is None or message.time > self.newest:
             self.newest = message.time

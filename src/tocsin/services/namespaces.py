@@ -47,7 +47,6 @@ class NamespaceMap(NamedTuple):
 
     @property
     def names(self) -> frozenset[str]:
-        """The names of the namespaces."""
         return frozenset(namespace.name for namespace in self.namespaces)
 
 

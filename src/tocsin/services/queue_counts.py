@@ -31,7 +31,6 @@ class SharedQueueCounts:
         self._shared = SharedRead(self._count)
 
     async def answer(self) -> Mapping[str, QueueCounts]:
-        """Return the counts by queue, up to a second old."""
         return await self._shared.answer()
 
     async def _count(self) -> Mapping[str, QueueCounts]:

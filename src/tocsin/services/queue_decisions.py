@@ -59,7 +59,6 @@ class PurgeAnswer:
 
 
 def pause_of(state: Queue) -> QueuePause | None:
-    """Return the pause of a queue."""
     if state.pause is None:
         return None
     fact = state.pause.message

@@ -48,7 +48,6 @@ class QueueNames:
         self._of_jobs = SharedRead(self._queues_of_jobs, valid_s=VALID_S)
 
     def learn(self, name: str) -> None:
-        """Note that a queue exists."""
         self._known.add(name)
 
     async def similar_to_absent(self, name: str) -> tuple[str, ...] | None:
@@ -120,7 +119,6 @@ class PausedNames:
             yield
 
     async def paused(self) -> set[str]:
-        """Return the names of all paused queues."""
         while decisions := await self._log.read(subjects.queue_events(), after=self._after):
             for recorded in decisions:
                 if isinstance(recorded.message, QueuePaused):

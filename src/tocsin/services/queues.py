@@ -80,7 +80,6 @@ class QueueDetails:
 
 
 def everything(_: Owned | str) -> bool:
-    """See all jobs and queues."""
     return True
 
 
@@ -207,7 +206,6 @@ async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue
 
 
 def _together(queue: str, held: Sequence[QueueBacklog]) -> QueueBacklog:
-    """Return the tasks of a queue at several places."""
     return QueueBacklog(
         queue=queue,
         waiting=sum(part.waiting for part in held),

@@ -43,7 +43,6 @@ class FoundMessage:
 
     @property
     def key(self) -> tuple[str, int]:
-        """The stream and the position."""
         return self.stream, self.sequence
 
 

@@ -63,7 +63,6 @@ async def reset(log: EventLog, history: History, registry: Registry, paused: Pau
 
 
 async def _open(log: EventLog, history: History) -> list[tuple[str, str]]:
-    """Return the open executions."""
     await _recorded(log, history)
     pages = [await history.executions(ExecutionQuery(status=status, limit=MAX_LIMIT)) for status in _OPEN]
     return [(row.job_name, row.execution_id) for page in pages for row in page.rows]

@@ -246,7 +246,6 @@ def _count(group: ScheduleGroup, edges: Sequence[datetime], counts: list[int], e
 def _herds(
     groups: Sequence[ScheduleGroup], seconds: Mapping[datetime, Sequence[int]], threshold: int
 ) -> list[tuple[Herd, tuple[int, ...]]]:
-    """Return the largest herds, with the numbers of their groups."""
     times: dict[tuple[int, ...], list[datetime]] = defaultdict(list)
     for at, numbers in seconds.items():
         if len(numbers) > 1 or groups[numbers[0]].count >= threshold:

@@ -44,7 +44,6 @@ class Database:
             self._database.setlimit(limit, most)
 
     def insert(self, table: str, rows: list[list[Any]]) -> None:
-        """Add rows to a table."""
         marks = ", ".join("?" for _ in self._task["tables"][table])
         self._database.executemany(f"INSERT INTO sys.{table} VALUES ({marks})", rows)  # noqa: S608 - our own names
 
@@ -54,7 +53,6 @@ class Database:
         return {"read": sorted(self.read)}
 
     def select(self) -> dict[str, Any]:
-        """Return the answer."""
         self._cpu_s = time.process_time() + self._task["max_cpu_s"]
         self._database.set_progress_handler(self._count, STEP)
         return self._run(self._task["statement"])

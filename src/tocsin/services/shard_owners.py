@@ -44,7 +44,6 @@ async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentReco
 
 
 def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agents: Iterable[AgentRecord]) -> ShardMap:
-    """Return a map with the owners of its shards."""
     states = {(agent.name, agent.agent_id): agent.state for agent in agents}
     of_map = {shard.shard_id: owners[shard.shard_id] for shard in newest.shards if shard.shard_id in owners}
     shown = {

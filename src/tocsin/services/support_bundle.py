@@ -159,7 +159,6 @@ async def events(log: StoredLog, stream: Stream) -> bytes:
 
 
 def event_parts(log: StoredLog) -> dict[str, Part]:
-    """Return a part for each stream of events."""
     return {f"events/{stream.value.lower()}.jsonl": partial(events, log, stream) for stream in STREAMS}
 
 

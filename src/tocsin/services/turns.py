@@ -74,7 +74,6 @@ class Turns:
             raise
 
     def end(self, party: str) -> None:
-        """Free the place of a party."""
         self._active.discard(party)
         if party in self._lines:
             self._lines.move_to_end(party)

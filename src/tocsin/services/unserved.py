@@ -39,7 +39,6 @@ class Unserved:
     """The names of agents that would serve it, but are disabled or draining."""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         of_jobs = f"({self._needed_by()})"
         if self.ungranted is not None:
             allow = f"tocsin agents allow {self.ungranted} --queue {self.queue} --function '{self.function}'"
@@ -115,7 +114,6 @@ class WorkerSearch:
         self._hints = MAX_HINTS
 
     def reads(self, queue: str) -> bool:
-        """Return whether an enabled worker reads a queue."""
         return bool(self._readers[queue])
 
     def findings(self, needed: Mapping[str, Mapping[str, Mapping[str, None]]]) -> list[Unserved]:

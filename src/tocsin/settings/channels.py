@@ -155,7 +155,6 @@ class EmailChannel(Section):
 
     @property
     def server_port(self) -> int:
-        """The TCP port in force."""
         return self.port or _PORTS[self.tls]
 
     @model_validator(mode="after")

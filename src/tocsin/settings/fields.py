@@ -105,7 +105,6 @@ def _names_a_server(url: str, schemes: Collection[str]) -> bool:
 
 
 def is_http_url(url: str) -> bool:
-    """Return whether a request can have a URL."""
     return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable()
 
 

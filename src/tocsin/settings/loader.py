@@ -37,7 +37,6 @@ def is_secret(path: Sequence[str]) -> bool:
 
 
 def may_be_null(path: Sequence[str]) -> bool:
-    """Return whether a field may be null."""
     return NoneType in _types_at(path)
 
 
@@ -82,7 +81,6 @@ def _inside(kinds: Sequence[Any], name: str) -> Iterator[Any]:
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:  # noqa: ANN401 - a type
-    """Yield the types that a value may have."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         yield from _alternatives(arguments[0])
@@ -149,7 +147,6 @@ def _masked(path: FieldPath, value: JsonValue) -> JsonValue:
 
 
 def without_password(url: str) -> str:
-    """Mask the password or token of a URL."""
     parts = urlsplit(url)
     if parts.password is None and not (parts.username and parts.scheme in {"nats", "tls", "ws", "wss"}):
         return url

@@ -204,7 +204,6 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 
 
 def job_of(subject: str) -> str:
-    """Return the job in a subject."""
     tokens = request_subject(subject).split(".")
     if tokens[0] == "trigger" and not (publisher_of(subject) is None and is_execution_id(tokens[-1])):
         return name(_written(*tokens[1:]))  # a public subject may contain the dots of a name
@@ -280,7 +279,6 @@ def is_trigger(subject: str) -> bool:
 
 
 def event_type(subject: str) -> str:
-    """Return the type of an execution event from its subject."""
     return subject.split(".", 4)[3]
 
 

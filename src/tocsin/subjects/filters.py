@@ -120,7 +120,6 @@ def agent_events(name: str = "*", agent_id: str = "*") -> str:
 
 
 def queue_events() -> str:
-    """Return a filter over the events of all queues."""
     return "queue.*.*"
 
 
@@ -262,7 +261,6 @@ def _pattern(*filters: str) -> re.Pattern[str]:
 
 
 def matches(subject_filter: str, subject: str) -> bool:
-    """Return whether a filter with wildcards covers a subject."""
     return _pattern(subject_filter).fullmatch(subject) is not None
 
 

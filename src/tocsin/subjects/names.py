@@ -169,7 +169,6 @@ OUTSIDE_SUBJECTS: Final = (
 
 
 def request_subject(subject: str) -> str:
-    """Return the subject of the same request of the API."""
     if subject.startswith(OUTSIDE_INPUTS):
         return subject.split(".", 2)[2]
     return subject.removeprefix(PUBLIC_INPUTS)
@@ -199,7 +198,6 @@ SCOPE_TOKENS: Final = {
 
 
 def stream_of(subject: str) -> Stream:
-    """Return the stream that stores a subject."""
     return _KINDS.get(subject.partition(".")[0], Stream.LOG)
 
 
@@ -431,7 +429,6 @@ def partition_of(job_token: str, partitions: int) -> int:
 
 
 def partition(subject: str) -> int:
-    """Return the number of the partition that stores a subject."""
     token = partition_token(subject, PARTITIONS)
     return 0 if token == ANY else int(token)
 

@@ -85,7 +85,6 @@ TAILS: Final[Mapping[type, Callable[[Any], str]]] = {
 
 
 def definition(job: str) -> str:
-    """Return the subject of a job's definitions."""
     return f"ledger.{token(job)}.defined"
 
 
@@ -95,7 +94,6 @@ def ledger_subjects(job: str, *facts: str) -> tuple[str, ...]:
 
 
 def acquisitions(job: str, shard: str | None = None) -> str:
-    """Return the subject of all acquisitions of a lock."""
     return lock(job, shard).removesuffix("*") + "acquired"
 
 
@@ -211,7 +209,6 @@ def mq_tasks(job: str, teams: Collection[str] = ()) -> str:
 
 
 def mq_executors(team: str) -> str:
-    """Return the durable of a team's MQ executors."""
     return f"{JOB_EXECUTORS}-{team}"
 
 
@@ -221,12 +218,10 @@ def mq_cancel(job: str, execution_id: str) -> str:
 
 
 def ledger(job: str) -> str:
-    """Return the scope of a job's ledger."""
     return f"ledger.{token(job)}.>"
 
 
 def execution(job: str, execution_id: str) -> str:
-    """Return the scope of an execution."""
     return f"execution.{token(job)}.{execution_id}.>"
 
 
@@ -241,7 +236,6 @@ def is_ownership(subject: str) -> bool:
 
 
 def dead_letter(job: str, id: str) -> str:  # noqa: A002 - the field is called so
-    """Return the scope of a dead letter."""
     return f"dead-letter.{token(job)}.{id}.>"
 
 
@@ -256,27 +250,22 @@ def queue(name: str) -> str:
 
 
 def ownership(resource: str) -> str:
-    """Return the scope of the owners of a resource."""
     return f"ownership.{resource}.>"
 
 
 def shard_map() -> str:
-    """Return the scope of the shard map."""
     return "shards.map.>"
 
 
 def policy() -> str:
-    """Return the scope of the scheduler policy."""
     return "policy.scheduler.>"
 
 
 def namespaces() -> str:
-    """Return the scope of the namespaces."""
     return "namespaces.map.>"
 
 
 def silences() -> str:
-    """Return the scope of the silences of notifications."""
     return "silences.notifications.>"
 
 
@@ -301,12 +290,10 @@ def notifications() -> str:
 
 
 def notification(job: str, id: str) -> str:  # noqa: A002 - the field is called so
-    """Return the scope of a notification."""
     return f"notification.{token(job)}.{id}.>"
 
 
 def outcome(job: str) -> str:
-    """Return the scope of the outcome of a job."""
     return notification(job, e.OUTCOME_ID)
 
 

@@ -91,7 +91,6 @@ class SimulatedClock(ManualClock):
     """A clock that can skip time, as a machine does that sleeps."""
 
     def __init__(self, start: datetime) -> None:
-        """Start at an aware time."""
         super().__init__(start)
         self._polls: dict[asyncio.Future[None], None] = {}
 

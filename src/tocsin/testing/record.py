@@ -92,7 +92,6 @@ class Record:
     """Folds what the stages stored."""
 
     def __init__(self, log: InMemoryCommitLog, seal: Seal) -> None:
-        """Start at the beginning of the log."""
         self._log = log
         self._chain = Chain(seal, LogHead(FIRST_KEY))
         self._ledgers = defaultdict[str, Ledger](Ledger)
@@ -172,7 +171,6 @@ class Record:
             self._next[job] = at
 
     def _new(self) -> Iterator[Recorded[Message]]:
-        """Yield the events of new commits that the record folds."""
         for stored in self._log.after(FIRST_PARTITION, self._chain.head.sequence):
             if (commit := self._chain.take(stored)) is None:
                 continue

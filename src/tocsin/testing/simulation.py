@@ -177,7 +177,6 @@ class Simulation:
 
     @asynccontextmanager
     async def _history(self) -> AsyncIterator[History]:
-        """Yield the history with everything that is stored now."""
         installation = self.installation
         async with self._recording:
             await catch_up(installation.log, installation.recorded, installation.clock, past=installation.stored)

@@ -68,7 +68,6 @@ class StartedTasks:
         """The task that gave no turn to anything else, and was ended."""
 
     def __bool__(self) -> bool:
-        """Return whether one of them runs."""
         return bool(self._tasks)
 
     @property

@@ -121,7 +121,6 @@ class Executor:
 
 
 def _names(task: Dispatched) -> dict[str, object]:
-    """Return the fields of the lines about a task."""
     names = {"job": task.job, "execution_id": task.execution_id, "step": task.step, "attempt": task.attempt}
     if (trace := None if task.traceparent is None else parse(task.traceparent)) is None:
         return names

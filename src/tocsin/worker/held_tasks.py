@@ -156,5 +156,4 @@ class HeldTasks:
         return iter(tuple(self._all))
 
     def __len__(self) -> int:
-        """Return the number of tasks."""
         return len(self._all)

@@ -186,7 +186,6 @@ def _work(event: Any, source: str, place: str, first: date, last: date) -> Work:
 
 
 def _dates(event: Any, field: str) -> list[Any]:  # noqa: ANN401 - the library has no types
-    """Return the dates that an event adds or leaves out."""
     lists = event.get(field, [])
     return [entry.dt for each in (lists if isinstance(lists, list) else [lists]) for entry in each.dts]
 

@@ -45,7 +45,6 @@ class Caller:
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
-        """The headers of the caller's requests."""
         given = [(b"host", b"localhost"), *((b"authorization", value) for value in self.authorization)]
         return given if self.traceparent is None else [*given, (b"traceparent", self.traceparent.encode())]
 

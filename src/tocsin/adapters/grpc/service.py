@@ -151,17 +151,14 @@ class SchedulerService:
         )
 
     async def list_jobs(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Return one page of jobs."""
         query = {"details": True, "limit": request.page_size or USUAL_JOBS, **_given(after=request.page_token)}
         page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
         return pb.ListJobsResponse(jobs=map(job_of, page["jobs"]), next_page_token=page["next"] or "")
 
     async def get_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Return one job."""
         return job_of(await self._api.request(caller, "GET", _path("jobs", request.name)))
 
     async def trigger_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Request a run."""
         body: dict[str, Any] = _given(reason=request.reason, idempotency_key=request.idempotency_key)
         if request.HasField("input"):
             body["input"] = json_of(request.input)
@@ -171,21 +168,17 @@ class SchedulerService:
         return pb.TriggerJobResponse(**answer)
 
     async def pause_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Pause a job."""
         return await self._switch(caller, request, "pause")
 
     async def resume_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Resume a job."""
         return await self._switch(caller, request, "resume")
 
     async def cancel_execution(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Cancel an execution."""
         path = _path("executions", request.execution_id, "cancel")
         answer = await self._api.request(caller, "POST", path, body=_given(reason=request.reason))
         return pb.CancelExecutionResponse(**answer)
 
     async def list_executions(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        """Return one page of executions."""
         query = _given(job=request.job, status=request.status, cursor=request.page_token)
         query["limit"] = request.page_size or USUAL_EXECUTIONS
         page = await self._api.request(caller, "GET", "/v1/executions", query=query)

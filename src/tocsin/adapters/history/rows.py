@@ -52,7 +52,6 @@ class RowCache(Generic[R]):
         return cached, missing
 
     def keep(self, records: Mapping[str, R]) -> None:
-        """Remember the stored records."""
         for name, record in records.items():
             if self.is_over(record):
                 self.records.pop(name, None)
@@ -98,7 +97,6 @@ class RecorderCache:
         self.total_names.keep({owner: frozenset(of_owner) for owner, of_owner in names.items()})
 
     def forget(self, stream: Stream) -> None:
-        """Drop the rows of a stream."""
         self._offsets.pop(stream, None)
         if stream is Stream.LEDGER:
             self.jobs.records.clear()
@@ -142,7 +140,6 @@ class LetterKeys:
 
     @staticmethod
     def candidates(names: Iterable[LetterName]) -> list[str]:
-        """Return the keys that letters may have."""
         return [key for job, letter_id in names for key in (letter_id, _with_job(letter_id, job))]
 
     def of(self, job: str, letter_id: str) -> str:
@@ -155,7 +152,6 @@ class LetterKeys:
 
 
 def letter_id_of(key: str) -> str:
-    """Return the id in the key of a dead letter."""
     return key.partition(" ")[0]
 
 

@@ -87,7 +87,6 @@ class ApiClient:
         return read_as(kind, answer if field is None else answer[field])
 
     async def changed(self, method: str, path: str, body: JsonValue, headers: Mapping[str, str] | None = None) -> bool:
-        """Send a change, and return whether it changed anything."""
         return bool((await self.request(method, path, body, headers=headers))["changed"])
 
     async def listed(self, path: str, query: Mapping[str, bool] | None = None, *, position: str = "after") -> list[Any]:
@@ -241,7 +240,6 @@ def job_of(details: Mapping[str, Any]) -> Job:
 
 
 def recorded_of(fact: Mapping[str, Any]) -> Recorded[Message]:
-    """Return a stored message that the API shows."""
     message = subjects.decode(fact["subject"], json.dumps(fact["fact"]).encode())
     return Recorded(message, fact["subject"], fact["sequence"], datetime.fromisoformat(fact["time"]))
 

@@ -256,7 +256,6 @@ class ConnectionTable:
             self._leave(connection)
 
     def remove(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._leaving.pop(connection, None)
         self._deadlines.pop(connection, None)
         self._unread.pop(connection, None)
@@ -267,7 +266,6 @@ class ConnectionTable:
         self._wait(connection, self._server.header_timeout)
 
     def await_request(self, connection: Connection) -> None:
-        """Expect another request."""
         self._wait(connection, self._server.keep_alive)
 
     def begin_request(self, connection: Connection) -> None:

@@ -47,6 +47,5 @@ def listen(host: str, port: int, *, setting: str = "server.port") -> socket.sock
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the URL of a listening socket."""
     host, port = listener.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

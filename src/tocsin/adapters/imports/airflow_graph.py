@@ -21,7 +21,6 @@ _TASK_FUNCTION: Final = "@task"
 
 
 def is_label(node: ast.expr) -> bool:
-    """Return whether an expression is the label of a link."""
     return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Label"
 
 
@@ -45,12 +44,10 @@ def calls_of(call: ast.Call) -> Iterator[ast.Call]:
 
 
 def is_operator(name: str) -> bool:
-    """Return whether a function is the class of an operator."""
     return name.rpartition(".")[2].endswith(("Operator", "Sensor", "SensorAsync", "OperatorAsync"))
 
 
 def is_task(node: ast.AST) -> bool:
-    """Return whether a node makes a task or a DAG."""
     return isinstance(node, ast.Call) and (
         is_operator(dotted(node.func))
         or dotted(node.func).rpartition(".")[2] == "DAG"
@@ -92,7 +89,6 @@ class Graphs:
         self._report_rest(module)
 
     def is_settled(self, node: ast.AST) -> bool:
-        """Return whether a node was read or reported."""
         return node in self._settled
 
     # --- statements ---------------------------------------------------------------------------------------------------

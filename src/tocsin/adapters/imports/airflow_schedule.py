@@ -38,7 +38,6 @@ class Moment:
     zone: str | None
 
     def at(self, default: str) -> datetime:
-        """Return the instant."""
         try:
             return self.local.replace(tzinfo=timezones.zone(self.zone or default).data).astimezone(UTC)
         except (ValueError, OverflowError):
@@ -81,7 +80,6 @@ def zone_of(value: Any) -> str | None:  # noqa: ANN401
 
 
 def set_schedule(draft: Draft, arguments: Mapping[str, Any], start: Moment | None, zone: Zone) -> None:
-    """Set the schedule and the time zone of a DAG."""
     names = ("schedule", "schedule_interval", "timetable")
     written = next((arguments[name] for name in names if arguments.get(name, ABSENT) is not ABSENT), ABSENT)
     draft.original.append("no schedule is given" if written is ABSENT else f"schedule: {shown(written)}")

@@ -108,7 +108,6 @@ def set_rules(
 
 
 def report_arguments(draft: Draft, of: str, arguments: Mapping[str, Any]) -> None:
-    """Report the arguments of every operator that have no equivalent."""
     for name, value in arguments.items():
         if name in _OF_EVERY and value not in _HARMLESS:
             draft.add("field-not-supported", f"{of}: `{name}` is {shown(value)}, which has no equivalent")

@@ -127,11 +127,9 @@ class Entries:
         """The numbers of the entries that no change of a computed name has met."""
 
     def __len__(self) -> int:
-        """Return the number of entries."""
         return len(self._entries)
 
     def __iter__(self) -> Iterator[Entry]:
-        """Yield the entries."""
         return iter(self._entries)
 
     def add(self, entry: Entry) -> None:

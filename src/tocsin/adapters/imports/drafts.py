@@ -116,5 +116,4 @@ class Names:
 
 
 def function_name(wish: str) -> str:
-    """Return a valid name of a function."""
     return _PRINTABLE.sub("-", wish[:255]).strip("-") or "function"

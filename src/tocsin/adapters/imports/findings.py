@@ -99,6 +99,5 @@ class Finding:
 
     @override
     def __str__(self) -> str:
-        """Return the line of the report."""
         subject = f"{self.source}: {self.job}" if self.job else self.source
         return f"{subject}: {self.code}: {self.text}"

@@ -101,7 +101,6 @@ def _repository(image: str) -> str | None:
 
 
 def _of_pod(described: Manifest, pod: Mapping[str, Any], namespace: str) -> dict[str, JsonValue]:
-    """Return the fields that all containers of a pod share."""
     shared: dict[str, JsonValue] = {}
     account = text_of(pod.get("serviceAccountName")) or text_of(pod.get("serviceAccount"))
     for field, name, text in (
@@ -146,7 +145,6 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
 
 
 def _unusual(fields: Mapping[str, Any]) -> set[str]:
-    """Return the fields that differ from these defaults."""
     usual = {**_USUAL, "imagePullPolicy": _usual_policy(text_of(fields.get("image")))}
     return {name for name, value in usual.items() if name in fields and fields[name] != value}
 

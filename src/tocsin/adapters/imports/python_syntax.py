@@ -87,7 +87,6 @@ def setting_name(node: ast.expr) -> str:
 
 
 def source_of(node: ast.AST) -> str:
-    """Return the source of a node in one line, shortened."""
     try:
         return shorten(" ".join(ast.unparse(node).split()), 120)
     except (RecursionError, ValueError):

@@ -90,7 +90,6 @@ class Values:
         return Values(self._assigned, {**self._bound, **names})
 
     def of(self, node: ast.expr | None) -> Any:  # noqa: ANN401 - a value of the file
-        """Return the value of an expression."""
         if node is None:
             return None
         if id(node) not in self._known:

@@ -26,7 +26,6 @@ class Alarm:
     call: Callable[[], None] | None = field(compare=False)
 
     def cancel(self) -> None:
-        """Cancel the call."""
         self.call = None
 
 

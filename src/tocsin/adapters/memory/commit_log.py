@@ -82,13 +82,11 @@ class InMemoryTurnChannel:
         self._receivers: list[ReceiveTurn] = []
 
     async def ask(self, name: str) -> None:
-        """See `TurnChannel`."""
         for receive in tuple(self._receivers):
             receive(name)
 
     @asynccontextmanager
     async def asked(self, receive: ReceiveTurn) -> AsyncIterator[None]:
-        """See `TurnChannel`."""
         self._receivers.append(receive)
         try:
             yield

@@ -139,7 +139,6 @@ class InMemoryDurable:
         self._changed.notify()  # there may be room for another message
 
     def back(self, sequence: int, delay: float) -> None:
-        """Hand a message back."""
         out = self._out.get(sequence)
         if out is None or sequence in self._again:
             return

@@ -223,7 +223,6 @@ class InMemoryEventLog:
         return None if existing is None else existing.progress
 
     def progress_of_all(self, stream: Stream) -> list[Progress]:
-        """Return the progress of every durable of a stream."""
         return [durable.progress for (of, _), durable in self._durables.items() if of is stream]
 
     @property

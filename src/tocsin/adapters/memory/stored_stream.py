@@ -30,7 +30,6 @@ class Signal:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Wait for the next notification."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
@@ -118,7 +117,6 @@ class Entry:
 
     @property
     def message_id(self) -> str | None:
-        """The id that its publisher set."""
         return self.headers.get(subjects.MESSAGE_ID)
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
@@ -227,7 +225,6 @@ class StoredStream:
             self._tree.remove(entry.subject, sequence)
 
     def get(self, sequence: int) -> Entry | None:
-        """Return the message of a sequence."""
         return self._entries.get(sequence)
 
     def last(self, filter_subject: str) -> Entry | None:

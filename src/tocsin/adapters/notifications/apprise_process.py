@@ -32,13 +32,11 @@ class _Statuses(logging.Handler):
     last: int | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Read a log line."""
         if found := _STATUS.search(record.getMessage()):
             self.last = int(found[1])
 
 
 def execute(order: dict[str, Any]) -> dict[str, Any]:
-    """Carry out an order, and return the answer."""
     import apprise  # noqa: PLC0415 - `main` redirects output before
 
     statuses = _Statuses()

@@ -63,7 +63,6 @@ class OtlpSpanExporter:
         logging.getLogger(trace_exporter.__name__).addFilter(self._reasons)
 
     async def export(self, spans: Sequence[Span]) -> None:
-        """Send finished spans."""
         await asyncio.wrap_future(in_daemon(partial(self._send, spans)))
 
     def _send(self, spans: Sequence[Span]) -> None:

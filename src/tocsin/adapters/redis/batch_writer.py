@@ -127,7 +127,6 @@ async def _executions_of(client: Redis, ids: Sequence[str]) -> list[Hash]:
 
 
 def remove_execution(transaction: Pipeline, record: ExecutionRecord) -> None:
-    """Remove an execution from all keys."""
     name = record.execution_id
     transaction.delete(keys.execution(name))
     for sorted_set in _scores(record):
@@ -164,7 +163,6 @@ def _scores(record: ExecutionRecord) -> dict[str, int]:
 
 
 def _sets(record: ExecutionRecord) -> Iterator[str]:
-    """Return the sets that contain an execution by scheduled time."""
     yield keys.EXECUTIONS
     yield keys.executions_by("job", record.job)
     yield keys.executions_by("status", record.status)

@@ -26,7 +26,6 @@ if redis.call('HINCRBY', KEYS[1], ARGV[1], ARGV[2]) <= 0 then redis.call('HDEL',
 
 
 def change(transaction: Pipeline, changes: Mapping[CountKey, int]) -> None:
-    """Change counts in a transaction."""
     for (job, *rest), amount in changes.items():
         field = json_text(rest)
         if amount > 0:
@@ -65,7 +64,6 @@ async def kept_counts(client: Redis, query: CountQuery) -> list[ExecutionCount]:
 
 
 async def counted_rows(rows: AsyncIterator[ExecutionRow], width: timedelta) -> list[ExecutionCount]:
-    """Count rows in spans of time."""
     totals = Counter[tuple[datetime, int | None, str, str]]()
     async for row in rows:
         start = _EPOCH + (row.scheduled_time - _EPOCH) // width * width
@@ -99,7 +97,6 @@ def _time(score: int) -> datetime:
 async def durations(
     client: Redis, job: str, spans: Sequence[tuple[datetime, datetime]], *, limit: int
 ) -> Sequence[Sequence[Duration]]:
-    """Return the durations of the first executions of each span."""
     return [await _durations(client, job, microseconds(start), microseconds(end), limit) for start, end in spans]
 
 

@@ -85,7 +85,6 @@ def place(installation: str, stream: Stream) -> str:
 
 
 def execution(execution_id: str) -> str:
-    """Return the key of an execution's hash."""
     return f"{ROOT}:execution:{execution_id}"
 
 
@@ -115,7 +114,6 @@ def in_queue(queue: str, state: JobState) -> str:
 
 
 def ended(status: str) -> str:
-    """Return the set of executions that ended with a status."""
     return f"{EXECUTIONS}:ended:{status}"
 
 
@@ -125,12 +123,10 @@ def ended_member(record: ExecutionRecord) -> str:
 
 
 def dead_letters_of(job: str) -> str:
-    """Return the set of a job's dead letters."""
     return f"{DEAD_LETTERS}:job:{job}"
 
 
 def counts_of(job: str) -> str:
-    """Return the hash of a job's counts."""
     return f"{ROOT}:counts:{job}"
 
 
@@ -169,7 +165,6 @@ _JOB: Final = TypeAdapter(JobRow)
 
 
 def execution_hash(record: ExecutionRecord) -> Values:
-    """Return the hash of an execution."""
     values: dict[str, Any] = {name: getattr(record, name) for name in _VALUES}
     texts = {name: plain(getattr(record, name)) for name in _TEXTS}
     parts = {
@@ -183,7 +178,6 @@ def execution_hash(record: ExecutionRecord) -> Values:
 
 
 def execution_record(stored: Hash) -> ExecutionRecord:
-    """Return the record of an execution from its hash."""
     row = _execution(stored)
     steps = _STEPS.validate_json(stored["dag_state"])
     names = {field.name for field in fields(ExecutionRecord)} & row.keys()
@@ -191,7 +185,6 @@ def execution_record(stored: Hash) -> ExecutionRecord:
 
 
 def execution_row(stored: Hash) -> ExecutionRow:
-    """Return the port's row of an execution."""
     row = _execution(stored)
     if row["status"] != "running" and row.get("duration_ms") is None:
         row["started_at"] = None  # no worker started a step
@@ -239,7 +232,6 @@ def dead_letter_hash(letter: Letter) -> Values:
 
 
 def dead_letter_row(stored: Hash) -> DeadLetterRow:
-    """Return the port's row of a dead letter."""
     optional = {"execution_id": None, "last_error": None, "resolved": False}
     return _LETTER.validate_python({**optional, **stored, "input": from_json(stored["input"])})
 
@@ -275,7 +267,6 @@ def job_record(stored: Mapping[str, Any]) -> JobRecord:
 
 
 def job_row(text: str) -> JobRow:
-    """Return the port's row of a job."""
     return _JOB.validate_json(text)
 
 

@@ -65,13 +65,11 @@ _TRIGGERS: Final[tuple[str, ...]] = (*get_args(TriggerKind), UNKNOWN_TRIGGER)
 
 
 def record(transaction: Pipeline, last: Mapping[str, LastRun]) -> None:
-    """Replace the last runs of jobs in a transaction."""
     for job, run in last.items():
         transaction.hset(keys.LAST_RUNS, job, json_text(run))
 
 
 def _totals(job: str) -> Iterator[Total]:
-    """Yield the names of all totals of a job's executions."""
     for status in ENDED:
         for trigger in _TRIGGERS:
             yield Total("executions", job, trigger, status)

@@ -24,7 +24,6 @@ async def known_names(client: Redis, growth: Growth, cache: RecorderCache) -> di
 
 
 def add(transaction: Pipeline, growth: Growth, known: Mapping[str, frozenset[str]], cache: RecorderCache) -> None:
-    """Add the growth of a batch to its transaction."""
     grown, new = growth.limited(known)
     for total, count in grown.items():
         transaction.hincrby(keys.TOTALS, json_text(total), count)

@@ -86,7 +86,6 @@ class EventsWriter:
         _note_removed(connection, left_out)
 
     def write_ledgers(self, connection: Connection, encoded: Sequence[Encoded]) -> None:
-        """Write the events of ledgers."""
         installation, time = self._installation, self._encoding.time
         rows = []
         for event in encoded:

@@ -90,7 +90,6 @@ def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
 
 
 def executions(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
-    """Return a page of executions."""
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
     statement = select(tables.executions)
@@ -111,7 +110,6 @@ def executions(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) 
 
 
 def count(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> int:
-    """Return the number of matching executions."""
     statement = (
         select(func.count())
         .select_from(tables.executions)
@@ -130,7 +128,6 @@ def execution(connection: Connection, execution_id: str) -> ExecutionRow | None:
 
 
 def dead_letters(connection: Connection, query: DeadLetterQuery = EVERY_DEAD_LETTER) -> Page[DeadLetterRow]:
-    """Return a page of dead letters."""
     statement = select(tables.dead_letters).where(*dead_letter_conditions(query))
     is_downwards = query.sort == "newest"
     statement = _after_place(
@@ -145,7 +142,6 @@ def dead_letters(connection: Connection, query: DeadLetterQuery = EVERY_DEAD_LET
 
 
 def jobs(connection: Connection) -> Sequence[JobRow]:
-    """Return all jobs by name."""
     return [job_row(row) for row in connection.execute(select(tables.jobs).order_by(tables.jobs.c.job_name))]
 
 
@@ -288,12 +284,10 @@ class SqlHistory:
     async def events(
         self, part: KeptPart, *, after: int = 0, since: datetime | None = None, limit: int | None = None
     ) -> KeptEvents:
-        """See `ports.EventHistory`."""
         reading = partial(kept_events.events, part=part, installation=self._installation)
         return await self.read(partial(reading, after=after, since=since, limit=limit))
 
     async def newest(self, part: KeptPart) -> KeptEvents:
-        """See `ports.EventHistory`."""
         return await self.read(partial(kept_events.newest, part=part, installation=self._installation))
 
     async def expire(self, now: datetime, *, after: timedelta) -> int:

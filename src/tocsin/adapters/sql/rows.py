@@ -81,7 +81,6 @@ def _progress(record: ExecutionRecord, encoding: Encoding) -> Values:
 
 
 def execution_record(row: Row) -> ExecutionRecord:
-    """Return the record of an execution from its row."""
     columns = row._asdict() | {"tags": tuple(row.tags or ())}
     return ExecutionRecord(
         job=row.job_name,
@@ -98,7 +97,6 @@ def execution_row(row: Row) -> ExecutionRow:
 
 
 def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
-    """Return the short row of an execution."""
     return ExecutionHead(**_shown(row))
 
 
@@ -132,7 +130,6 @@ TAG: Final = ("tag", "scheduled_time", "execution_id")
 
 
 def tag_values(record: ExecutionRecord, encoding: Encoding) -> Sequence[Values]:
-    """Return the rows that find an execution by its tags."""
     at = encoding.time(record.scheduled_time)
     return [(plain(tag), at, record.execution_id) for tag in dict.fromkeys(record.tags)]
 
@@ -141,7 +138,6 @@ LAST_RUN: Final = ("job_name", "execution_id", "status", "ended_at", "duration_m
 
 
 def last_run_values(job: str, run: LastRun, encoding: Encoding) -> Values:
-    """Return the columns of the last run of a job."""
     texts = {"job_name": job, "error": plain(run.error), "reason": plain(run.reason)}
     return encoding.values(asdict(run) | texts, LAST_RUN)
 
@@ -168,7 +164,6 @@ def dead_letter_values(letter: Letter, key: str, encoding: Encoding) -> Values:
 
 
 def dead_letter_row(row: Row) -> DeadLetterRow:
-    """Return the port's row of a dead letter."""
     columns = row._asdict()
     return DeadLetterRow(id=letter_id_of(row.letter_id), **{name: columns[name] for name in _OF_LETTER})
 
@@ -231,7 +226,6 @@ def job_record(row: Row) -> JobRecord:
 
 
 def job_row(row: Row) -> JobRow:
-    """Return the port's row of a job."""
     columns = row._asdict()
     return JobRow(job_id=row.job_uuid, **{name: columns[name] for name in _OF_JOB})
 

@@ -186,15 +186,12 @@ def counted(ends: Mapping[Status, Mapping[End, int]], since: datetime, limit: in
 class Reader(Protocol):
     """Runs a query in a thread of the history."""
 
-    def __call__(self, query: Callable[[Connection], T], /) -> Awaitable[T]:
-        """Return the result of a query."""
-        ...
+    def __call__(self, query: Callable[[Connection], T], /) -> Awaitable[T]: ...
 
 
 def reading(
     query: Callable[Concatenate[Connection, P], T],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the method that runs a query."""
 
     async def read(history: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:  # noqa: ANN401 - it has a `read`
         result: T = await history.read(lambda connection: query(connection, *args, **kwargs))

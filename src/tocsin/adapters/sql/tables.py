@@ -48,12 +48,10 @@ class UtcTime(TypeDecorator[datetime]):
 
     @override
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert a value for the database."""
         return value if value is None else value.astimezone(UTC)
 
     @override
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """Convert a value from the database."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)

@@ -18,7 +18,6 @@ from ..output.tables import table
 
 
 def as_json(letter: Letter) -> dict[str, object]:
-    """Return the JSON document of a dead letter."""
     fact, resolved = letter.state.fact, letter.state.resolved
     return {
         "id": letter.id,
@@ -43,7 +42,6 @@ def as_json(letter: Letter) -> dict[str, object]:
 
 
 def page(letter: Letter) -> list[RenderableType]:
-    """Return the terminal page of a dead letter."""
     fact = letter.state.fact
     status = "resolved" if letter.state.resolved else "unresolved"
     heading = Text.assemble((letter.job, "bold"), "  ", state(status))

@@ -98,7 +98,6 @@ class AppVersion:
         await self.kill()
 
     async def kill(self) -> None:
-        """End it now."""
         await _kill(self.process)
         self.writer.close()
 

@@ -106,7 +106,6 @@ class TaskLines(logging.Filter):
 
     @override
     def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether the line stays in the log."""
         line: object = record.msg
         if not isinstance(line, dict) or "exc_info" in line:
             return True

@@ -28,7 +28,6 @@ class DevNats:
     """Whether it ends with this process."""
 
     def nodes(self) -> list[dict[str, object]]:
-        """Return the nodes of a private cluster."""
         nodes = self.cluster.nodes if self.cluster else ()
         return [{"name": node.name, "url": node.server.url, "pid": node.server.pid} for node in nodes]
 

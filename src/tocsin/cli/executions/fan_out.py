@@ -66,7 +66,6 @@ class FanOutDetails:
     fan_out: FanOut
 
     def as_json(self) -> dict[str, object]:
-        """Return the JSON document."""
         return {
             "execution_id": self.match.execution_id,
             "job": self.match.job,
@@ -76,7 +75,6 @@ class FanOutDetails:
         }
 
     def page(self) -> list[RenderableType]:
-        """Return the terminal page."""
         heading = Text.assemble((self.match.job, "bold"), "  ", state(self.fan_out.status), f", {self.fan_out.summary}")
         fanned = fanned_out(self.match)
         origin = (

@@ -52,7 +52,6 @@ class ExecutionDetails:
         output: ExecutionOutput | None = None,
         hold_ups: tuple[HoldUp, ...] = (),
     ) -> "ExecutionDetails":
-        """Fold the events of an execution."""
         record = history.fold({}, match.facts)[match.execution_id]
         return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output, hold_ups)
 
@@ -79,7 +78,6 @@ class ExecutionDetails:
 
 
 def as_json(details: ExecutionDetails) -> dict[str, object]:
-    """Return the JSON document of an execution."""
     record = details.record
     return {
         "execution_id": record.execution_id,
@@ -131,7 +129,6 @@ def _took(step: StepRecord) -> float | None:
 
 
 def page(details: ExecutionDetails) -> list[RenderableType]:
-    """Return the terminal page of an execution."""
     record = details.record
     took = f", took {seconds(record.duration_ms / 1_000)}" if record.duration_ms is not None else ""
     wait = details.match.waits_for
@@ -168,7 +165,6 @@ def _last_lines(details: ExecutionDetails) -> list[RenderableType]:
 
 
 def line_of(line: Line) -> Text:
-    """Return a logged line for a terminal."""
     place = f"{local(line.time)} {line.step} #{line.attempt} "
     return Text.assemble((place, "dim"), (f"{line.level:<8} ", _LEVELS.get(line.level, "")), line.text)
 

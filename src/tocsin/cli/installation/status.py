@@ -74,7 +74,6 @@ async def _watch(session: Session, interval: float) -> None:
 
 
 def shown(seen: Status) -> Iterator[RenderableType]:
-    """Yield the screen of a status."""
     server = seen.server
     where = f" in cluster {server.cluster} of {len(server.known)}" if server.cluster and server.known else ""
     yield Text.assemble((f"{seen.root}", "bold"), f" on nats-server {server.version} at {server.url}{where}")

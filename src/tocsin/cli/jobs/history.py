@@ -111,5 +111,4 @@ def difference(before: JobDefinition, name: str, after: JobDefinition, other: st
 
 
 def lines(text: str) -> list[RenderableType]:
-    """Return a difference for the terminal."""
     return [Text(line, style=_STYLES.get(line[:1], "")) for line in text.splitlines()]

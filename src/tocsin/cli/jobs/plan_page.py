@@ -28,7 +28,6 @@ _DURATIONS: Final = frozenset({"timeout", "initial_delay", "max_delay"})
 
 
 def as_json(plan: Plan) -> dict[str, object]:
-    """Return the JSON document of a plan."""
     return {
         "changes": [
             {

@@ -115,7 +115,6 @@ def _time(written: str | None) -> datetime | None:
 
 
 def as_json(answer: Answer) -> dict[str, Any]:
-    """Return the JSON document of an answer."""
     gap, outcome = answer.gap, answer.outcome
     return {
         "job": answer.job,

@@ -68,7 +68,6 @@ def _cut(detail: str, room: int) -> str:
 
 
 def as_json(recorded: events.Recorded[events.Message]) -> dict[str, Any]:
-    """Return an event with its place in the log."""
     return {
         "time": recorded.time,
         "sequence": recorded.sequence,
@@ -78,7 +77,6 @@ def as_json(recorded: events.Recorded[events.Message]) -> dict[str, Any]:
 
 
 def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR0915 - the table has a case for each event
-    """Describe an event in words."""
     match fact:
         case events.Defined():
             return Described("+", "cyan", "defined", _schedule(fact.definition))
@@ -251,7 +249,6 @@ class FactPage:
     facts: Sequence[events.Recorded[events.Message]]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the lines."""
         facts = list(events.unfold(self.facts))  # one stored event may hold several
         times = [recorded.time.astimezone() for recorded in facts]
         clock = "%H:%M:%S" if len({at.date() for at in times}) == 1 else "%Y-%m-%d %H:%M:%S"

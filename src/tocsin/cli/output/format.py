@@ -58,7 +58,6 @@ class Output:
 
     @property
     def is_json(self) -> bool:
-        """Whether answers are JSON."""
         return self.format == "json"
 
     def answer(self, data: object, shown: Callable[[], Iterable[RenderableType]]) -> None:
@@ -98,7 +97,6 @@ class Output:
         return console.width if console.is_terminal else None
 
     def console(self) -> Console:
-        """Return a console on the current standard output."""
         is_terminal = sys.stdout.isatty()
         return _Console(file=sys.stdout, width=None if is_terminal else UNLIMITED, highlight=False)
 
@@ -194,7 +192,6 @@ def encoded(data: object, *, indent: int | None = None) -> str:
 
 
 def state(name: str) -> Text:
-    """Return the name of a state in its colour."""
     return Text(name, style=STYLES.get(name, ""))
 
 

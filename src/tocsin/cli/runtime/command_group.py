@@ -43,7 +43,6 @@ class Commands(LazyGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> NoReturn:
-        """Run one command and exit."""
         arguments = hoisted(sys.argv[1:] if args is None else args)
         telemetry.configure("error", is_deferred=True)  # forget the log level of an earlier call in this process
         try:

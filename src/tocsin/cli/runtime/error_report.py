@@ -57,7 +57,6 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Return the failure to report for an exception."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]  # the first failure cancelled the others
     if isinstance(error, UsageError):

@@ -69,7 +69,6 @@ class LogScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to follow."""
         self.run_worker(self._follow())
 
     async def _follow(self) -> None:
@@ -162,18 +161,15 @@ class PanelPane(TabPane):
         yield Static()
 
     def on_mount(self) -> None:
-        """Add the columns."""
         for heading in self.panel.headings:
             self.table.add_column(heading, width=len(heading))
 
     @property
     def table(self) -> DataTable[Text]:
-        """The table."""
         return self.query_one(DataTable)
 
     @property
     def selected(self) -> Row | None:
-        """The row under the cursor."""
         place = self.table.cursor_row
         return self._rows[place] if place < len(self._rows) else None
 

@@ -44,7 +44,6 @@ class RunningExecution:
 
     @property
     def steps(self) -> tuple[str, ...]:
-        """The names of its running steps."""
         states = self.row.dag_state.items()
         return tuple(name for name, step in states if isinstance(step, Mapping) and step.get("status") == "running")
 
@@ -68,7 +67,6 @@ class RunningReader:
         self._progress: dict[str, Mapping[str, Progress]] = {}
 
     async def read(self) -> Listing[RunningExecution]:
-        """Return the running executions, the longest running first."""
         query = ExecutionQuery(status="running", sort="first-started", limit=MAX_ROWS)
         page = await self._operator.executions(query)
         ids = [row.execution_id for row in page.rows]

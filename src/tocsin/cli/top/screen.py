@@ -70,7 +70,6 @@ class NowScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to read."""
         for panel in self._panels:
             self.run_worker(self._refresh(self.query_one(f"#{panel.id}", PanelPane)))
         self.run_worker(self._refresh_head())
@@ -132,7 +131,6 @@ class NowScreen(Screen[None]):
         return self.query_one(f"#{self.query_one(TabbedContent).active}", PanelPane)
 
     def action_show_table(self, number: int) -> None:
-        """Show one of the tables."""
         self.query_one(TabbedContent).active = self._panels[number].id
         self._pane.table.focus()
 
@@ -141,7 +139,6 @@ class NowScreen(Screen[None]):
         self._pane.table.focus()
 
     def action_filter(self) -> None:
-        """Ask for the text of the filter."""
         entry = self.query_one("#filter", Input)
         entry.display = True
         entry.focus()
@@ -153,7 +150,6 @@ class NowScreen(Screen[None]):
         self._pane.table.focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
-        """Filter all tables."""
         for pane in self.query(PanelPane):
             pane.show(event.value)
 
@@ -164,7 +160,6 @@ class NowScreen(Screen[None]):
     # --- actions ------------------------------------------------------------------------------------------------------
 
     def action_show_keys(self) -> None:
-        """Show the keys."""
         self.app.push_screen(Keys())
 
     @work(exclusive=True, group="action")
@@ -183,7 +178,6 @@ class NowScreen(Screen[None]):
 
     @work(exclusive=True, group="action")
     async def action_trigger(self) -> None:
-        """Trigger the selected job."""
         if (name := self._selected_job()) is None:
             return
 
@@ -194,7 +188,6 @@ class NowScreen(Screen[None]):
 
     @work(exclusive=True, group="action")
     async def action_cancel(self) -> None:
-        """Cancel the selected execution."""
         row = self._pane.selected
         if row is None or (execution_id := row.execution_id) is None:
             self._say("select an execution in the table Running", is_error=True)

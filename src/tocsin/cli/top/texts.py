@@ -30,7 +30,6 @@ def plain(value: object, most: int = MAX_CELL) -> str:
 
 
 def cell(value: object, style: str = "") -> Text:
-    """Return a cell of a table."""
     return Text(plain(value), style=style, no_wrap=True)
 
 
@@ -43,6 +42,5 @@ def age(since: datetime | None, now: datetime) -> str:
 
 
 def failure_text(error: BaseException) -> str:
-    """Return the stable code and the text of an error."""
     failure = failure_of(error)
     return plain(f"{failure.error_code}: {failure.message}", MAX_LINE)

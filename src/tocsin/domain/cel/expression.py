@@ -59,7 +59,6 @@ class Event:
 
     @property
     def variables(self) -> dict[str, object]:
-        """The values of all names."""
         common = {"body": self.body, "subject": self.subject, "headers": dict(self.headers), "time": self.time}
         return {**common, **self.details}
 

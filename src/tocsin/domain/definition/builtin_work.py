@@ -25,7 +25,6 @@ def function_of(field: str) -> str:
 
 
 def is_builtin(function: str | None) -> bool:
-    """Return whether a function is built in."""
     return function is not None and function.startswith(PREFIX)
 
 
@@ -57,7 +56,6 @@ def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:
 
 
 def has_reference(text: str) -> bool:
-    """Return whether a text refers to a secret."""
     try:
         return bool(find_references(text))
     except SecretReferenceError:

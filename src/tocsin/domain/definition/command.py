@@ -55,7 +55,6 @@ CommandField: TypeAlias = Annotated[
 
 
 def command_problems(command: Command) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a command."""
     if (not command.argv) == (command.script is None):
         reason = "give either `argv`, the program and its arguments, or `script`"
         yield DefinitionProblem(reason, field="command", code="exclusive-fields" if command.argv else "required")
@@ -90,7 +89,6 @@ def _secret_problems(command: Command) -> Iterator[DefinitionProblem]:
 
 
 def variable_problems(field: str, env: Mapping[str, str]) -> Iterator[DefinitionProblem]:
-    """Yield the problems of the variables that a definition sets."""
     for name, text in env.items():
         if not _VARIABLE.fullmatch(name):
             reason = "the name of a variable is made of letters, digits and underscores"

@@ -80,7 +80,6 @@ ContainerField: TypeAlias = Annotated[
 
 
 def container_problems(work: Container) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a container."""
     try:
         read_image(work.image)
     except ImageError as error:

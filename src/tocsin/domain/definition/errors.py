@@ -55,7 +55,6 @@ class DefinitionProblem:
 
     @override
     def __str__(self) -> str:
-        """Return the line for people."""
         where = [part for part in (self.source, self.job) if part]
         subject = " in ".join(
             part for part in (self.field and f"`{self.field}`", self.step and f"step `{self.step}`") if part
@@ -75,7 +74,6 @@ class DefinitionError(TocsinError, ValueError):
     code = "invalid-definition"
 
     def __init__(self, *problems: DefinitionProblem) -> None:
-        """Refuse for these problems."""
         if len(problems) > MAX_PROBLEMS:
             problems = (
                 *problems[: MAX_PROBLEMS - 1],

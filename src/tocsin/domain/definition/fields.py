@@ -82,7 +82,6 @@ _matches_name: Final = re.compile(_LOWER).fullmatch
 
 
 def is_name(text: str) -> bool:
-    """Return whether a definition may have this name."""
     return len(text) <= MAX_NAME_LENGTH and _matches_name(text) is not None
 
 

@@ -130,13 +130,11 @@ def target_problem(target: str) -> str | None:
 
 
 def is_success(request: HttpRequest, status: int) -> bool:
-    """Return whether a status is a success."""
     ranges = (code.partition("-") for code in request.success)
     return any(int(first) <= status <= int(last or first) for first, _, last in ranges)
 
 
 def request_problems(request: HttpRequest) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a request."""
     yield from _url_problems(request.url)
     yield from _header_problems(request.headers)
     yield from _body_problems(request)

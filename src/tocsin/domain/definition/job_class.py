@@ -31,7 +31,6 @@ JobClass: TypeAlias = Annotated[Literal["LOCAL_SAFE", "LEADER_ONLY", "QUORUM_REQ
 def acknowledgement_problems(
     job_class: JobClass, acknowledgements: int | None, timeout: float
 ) -> Iterator[DefinitionProblem]:
-    """Yield the problems of the acknowledgements that a job needs."""
     if acknowledgements is None and timeout != DEFAULT_ACKNOWLEDGEMENT_TIMEOUT:
         reason = "limits the wait for `acknowledgements`: say how many agents must acknowledge, or leave it out"
         yield DefinitionProblem(reason, field="acknowledgement_timeout", value=show(timeout), code="exclusive-fields")

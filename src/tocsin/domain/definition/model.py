@@ -231,11 +231,9 @@ class JobDefinition(StoredModel):
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The channels of notifications that the job names."""
         return () if self.notify is None else self.notify.channels
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the steps with every default resolved."""
         inherited = {
             "timeout": self.timeout,
             "input": self.input,

@@ -69,12 +69,10 @@ class Partition(StoredModel):
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The shards that it names."""
         return self.shard_set if self.single_shard is None else (self.single_shard,)
 
     @property
     def has_one(self) -> bool:
-        """Whether it is always one execution."""
         return self.single_shard is not None or self.shard_key is not None
 
 
@@ -126,5 +124,4 @@ def key_problems(
 
 
 def shown(ids: Sequence[str], most: int = 5) -> str:
-    """Return ids for people, shortened."""
     return ", ".join(ids[:most]) + (f" and {len(ids) - most:,} more" if len(ids) > most else "")

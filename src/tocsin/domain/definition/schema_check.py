@@ -366,7 +366,6 @@ def _unique_items(validator: Any, is_wanted: Any, instance: Any, _: Any) -> Iter
 
 
 def number_of_values(value: JsonValue) -> int:
-    """Return the number of values in a value, with itself."""
     number, waiting = 0, [value]
     while waiting:
         part = waiting.pop()

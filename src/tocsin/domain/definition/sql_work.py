@@ -50,7 +50,6 @@ class ProcedureCall(StoredModel):
 
 
 def statement_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a statement."""
     field = "sql.statement"
     if not work.statement.strip():
         yield DefinitionProblem("write a statement", field=field, code="required")
@@ -67,7 +66,6 @@ def statement_problems(work: SqlStatement) -> Iterator[DefinitionProblem]:
 
 
 def call_problems(work: ProcedureCall) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a call."""
     if not _PROCEDURE.fullmatch(work.name):
         reason = "write NAME or SCHEMA.NAME: letters, digits, `_` and `$`, the first no digit"
         yield DefinitionProblem(reason, field="procedure.name", value=show(work.name))

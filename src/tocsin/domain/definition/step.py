@@ -183,7 +183,6 @@ def callback_problems(steps: Sequence[Step]) -> Iterator[DefinitionProblem]:
 
 
 def binding_problems(step: Step) -> Iterator[DefinitionProblem]:
-    """Yield the problems of a step's bindings."""
     if step.bind is None:
         return
     if is_builtin(step.function):

@@ -49,7 +49,6 @@ Source: TypeAlias = tuple[str, ...]
 
 
 def is_bucket(name: str) -> bool:
-    """Return whether a text is the name of a bucket."""
     return _BUCKET.fullmatch(name) is not None
 
 
@@ -163,7 +162,6 @@ class EventTrigger(StoredModel):
 
     @property
     def scheme(self) -> SignatureScheme:
-        """The signature of the requests to its webhook."""
         return SignatureScheme(self.signature, self.signature_header, self.delivery_header)
 
 

@@ -15,7 +15,6 @@ _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 
 
 def is_webhook_path(path: str) -> bool:
-    """Return whether a text is a path of webhooks."""
     return len(path) <= _MAX_PATH and _PATH.fullmatch(path) is not None
 
 

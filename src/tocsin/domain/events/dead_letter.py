@@ -146,7 +146,6 @@ class PoisonMessage(DeadLetterFact, frozen=True, kw_only=True):
         )
 
     def identified(self, message_id: str | None) -> "PoisonMessage":
-        """Return this dead letter with the id of the message."""
         if message_id is None:
             return self
         return self.changed(message_id=message_id[:MAX_MESSAGE_ID_LENGTH])

@@ -74,7 +74,6 @@ def meta_of(plan: Plan, job: str, trigger: TriggerKind, scheduled_time: datetime
 
 
 def occurrence_meta(job: str, scheduled_time: datetime) -> dict[str, Json]:
-    """Return the metadata that only an occurrence has."""
     return {"cron_name": job, "cron_triggered_at": utc_text(scheduled_time)}
 
 

@@ -204,7 +204,6 @@ def _reported(state: Execution, report: Report) -> Step | None:
 
 
 def _goes_on(state: Execution) -> bool:
-    """Return whether a step is in flight or ready."""
     return _is_in_flight(state) or bool(ready_steps(state))
 
 

@@ -51,7 +51,6 @@ class WorkflowSteps(StepStates):
     __slots__ = ("_walk", "_workflow")
 
     def __init__(self, workflow: Workflow, planned: Mapping[str, PlannedStep], steps: Mapping[str, Step]) -> None:
-        """Start with a state of each step."""
         self._workflow = workflow
         self._walk: Walk | None = None
         self.planned = planned
@@ -60,7 +59,6 @@ class WorkflowSteps(StepStates):
 
     @property
     def walk(self) -> Walk:
-        """The walk through this state."""
         if self._walk is None:
             self._walk = Walk(self._workflow, self.planned, self._steps)
         return self._walk
@@ -206,7 +204,6 @@ def waiting_steps(state: Execution) -> tuple[str, ...]:
 
 
 def with_step(state: Execution, name: str, step: Step) -> Execution:
-    """Return the state with a step replaced."""
     # This runs for every event, and `dataclasses.replace` takes three times as long.
     old = state.steps
     steps = old.with_step(name, step) if isinstance(old, StepStates) else {**old, name: step}
@@ -223,7 +220,6 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
 
 
 def planned_step(state: Execution, name: str) -> PlannedStep:
-    """Return a step of the plan by its name."""
     if isinstance(state.steps, StepStates):
         return state.steps.planned[name]
     return next(step for step in state.request.plan.steps if step.name == name)
@@ -247,7 +243,6 @@ class Ending(Identity):
 
 
 def identity_fields(state: Execution) -> Identity:
-    """Return the fields that every event repeats."""
     return {"job": state.request.job, "execution_id": state.request.execution_id}
 
 

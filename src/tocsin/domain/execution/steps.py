@@ -35,7 +35,6 @@ class Phase(StrEnum):
 
     @property
     def is_end(self) -> bool:
-        """Return whether the step ended."""
         return self in {Phase.COMPLETED, Phase.EXHAUSTED}
 
 
@@ -82,7 +81,6 @@ class PersistentDict(Mapping[str, V], Generic[V]):
         self._changes: dict[str, V] = changes or {}
 
     def __getitem__(self, key: str) -> V:
-        """Return the value of a key."""
         return self._changes[key] if key in self._changes else self._rest[key]
 
     def __iter__(self) -> Iterator[str]:
@@ -91,15 +89,12 @@ class PersistentDict(Mapping[str, V], Generic[V]):
         yield from (key for key in self._changes if key not in self._rest)
 
     def __len__(self) -> int:
-        """Return the number of keys."""
         return sum(1 for _ in self)
 
     def __repr__(self) -> str:
-        """Show it like a dict."""
         return repr(dict(self))
 
     def updated(self, values: Mapping[str, V]) -> "PersistentDict[V]":
-        """Return the mapping with some values set."""
         changes = {**self._changes, **values}
         if len(changes) > _LEAST and len(changes) > isqrt(len(self._rest)):
             return PersistentDict({**self._rest, **changes})
@@ -121,7 +116,6 @@ class StepStates(Mapping[str, Step]):
     _steps: PersistentDict[Step]
 
     def __getitem__(self, name: str) -> Step:
-        """Return the state of a step."""
         return self._steps[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -129,11 +123,9 @@ class StepStates(Mapping[str, Step]):
         return iter(self._steps)
 
     def __len__(self) -> int:
-        """Return the number of steps."""
         return len(self._steps)
 
     def __repr__(self) -> str:
-        """Show them like a dict."""
         return repr(self._steps)
 
     @property

@@ -53,7 +53,6 @@ _EXHAUSTION: Final = {"discard": False, "dead_letter": True}
 
 
 def reading(written: Mapping[Any, object]) -> Document:
-    """Read one CronJob."""
     document = Document(spelled=_spelled)
     job = document.known(_unfolded(document, written), _JOB)
     fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}

@@ -33,7 +33,6 @@ _INPUTS: Final = frozenset({"input", "args", "bind", "meta", "input_schema"})
 
 
 def reading(written: Mapping[Any, object]) -> Document:
-    """Read one job of a registry."""
     document = Document(spelled=_spelled)
     job = document.known(written, _JOB)
     for switch, locks in (("lock", True), ("concurrent", False)):

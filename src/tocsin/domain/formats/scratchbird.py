@@ -190,7 +190,6 @@ def retry_policy(retries: int = DEFAULT_RETRIES, backoff: float = DEFAULT_BACKOF
 
 
 def bounded(schedule: str, starts_at: object = None, ends_at: object = None) -> str:
-    """Return the text of a schedule with its bounds."""
     bounds = [f"{word} {at}" for word, at in (("from", starts_at), ("until", ends_at)) if at is not None]
     return " ".join((schedule, *bounds))
 

@@ -96,7 +96,6 @@ def undecided_occurrences(
 
 
 def schedule_of(timetable: Timetable) -> Schedule:
-    """Return the schedule of a timetable that has a schedule."""
     return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst, timetable.days, timezone_database())
 
 

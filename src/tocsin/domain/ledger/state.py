@@ -70,7 +70,6 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def current(self) -> Regime | None:
-        """Return the regime in force now."""
         return self.regimes[-1] if self.regimes else None
 
     @property
@@ -81,7 +80,6 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def timetable(self) -> Timetable | None:
-        """Return the timetable in force now."""
         known = self._known
         return known.timetable if known else None
 
@@ -113,7 +111,6 @@ class Ledger(msgspec.Struct, frozen=True):
 
     @property
     def is_paused(self) -> bool:
-        """Return whether the job is paused."""
         return self.current is not None and self.current.paused
 
 

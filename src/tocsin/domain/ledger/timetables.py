@@ -54,7 +54,6 @@ class Timetable:
         )
 
     def has_same_instants_as(self, other: "Timetable") -> bool:
-        """Return whether both timetables have the same instants."""
         mine = self.schedule, self.timezone, self.dst, self.days
         return mine == (other.schedule, other.timezone, other.dst, other.days)
 

@@ -37,7 +37,6 @@ class Exclusion:
     only: tuple[NamedDays, ...] = ()
 
     def __str__(self) -> str:
-        """Return the reason in words."""
         if self.blackout is not None:
             span = f"the blackout from {self.blackout.start} to {self.blackout.end}"
             return f"{span} ({self.blackout.reason})" if self.blackout.reason else span
@@ -83,7 +82,6 @@ class ClosedTime:
         return next((end for start, end in self.spans(at - _JUST_BEFORE, at) if start <= at < end), None)
 
     def end_of_day(self, at: datetime) -> datetime:
-        """Return the end of the local day of an instant."""
         zone = timezones.zone(self.timezone)
         return max(_midnight(zone, _day(zone, at) + 1), at + _JUST_BEFORE)
 

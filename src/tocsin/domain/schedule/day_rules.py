@@ -151,7 +151,6 @@ class DaySet:
         self._weekdays = frozenset(WEEKDAYS.index(name) for calendar in calendars for name in calendar.weekdays)
 
     def __contains__(self, day: int) -> bool:
-        """Return whether a day belongs to a calendar."""
         place = bisect_right(self._starts, day) - 1
         return (place >= 0 and day < self._ends[place]) or weekday_of(day) in self._weekdays
 
@@ -186,7 +185,6 @@ class OpenDays:
         """The number of days at which a calendar changes."""
 
     def is_closed(self, day: int) -> bool:
-        """Return whether nothing fires on a day."""
         return day in self._excluded or (self._only is not None and day not in self._only)
 
     def closed_from(self, day: int) -> int | None:
@@ -224,7 +222,6 @@ class OpenDays:
         return end if self._only is None or day in self._excluded else min(end, self._only.steady_until(day))
 
     def is_business(self, day: int) -> bool:
-        """Return whether a day is open and no weekend."""
         return weekday_of(day) not in _WEEKEND and not self.is_closed(day)
 
     def next_business(self, day: int) -> int | None:

@@ -198,7 +198,6 @@ def calendar_warnings(rules: DayRules | None, today: date) -> tuple[str, ...]:
 
 
 def describe(change: ClockChange, timezone: str) -> str:
-    """Return one sentence on the effect of a clock change."""
     when = f"on {change.at:%Y-%m-%d} at {change.at:%H:%M} UTC the clocks of {timezone} go"
     moved = f"{when} from {change.wall_before:%H:%M} to {change.wall_after:%H:%M}"
     if change.wall_before.date() != change.wall_after.date():

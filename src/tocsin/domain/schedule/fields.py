@@ -41,13 +41,11 @@ class Field:
 
     @property
     def allowed(self) -> str:
-        """The allowed values, for messages."""
         names = list(self.names)
         return f"{self.low}-{self.high}" + (f" or {names[0]}-{names[-1]}" if names else "")
 
     @property
     def everything(self) -> int:
-        """The mask of all values."""
         return (1 << self.high + 1) - (1 << self.low)
 
 

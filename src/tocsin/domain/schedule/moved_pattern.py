@@ -63,7 +63,6 @@ class MovedPattern:
         return None
 
     def count(self, start: int, end: int) -> int:
-        """Return the number of moved times in [start, end)."""
         total = 0
         for source, target in self._moves(start // DAY):
             if target * DAY >= end:

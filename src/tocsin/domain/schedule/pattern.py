@@ -28,7 +28,6 @@ LENGTHS: Final = (0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def month_length(year: int, month: int) -> int:
-    """Return the number of days of a month."""
     if month != _FEBRUARY or year % 4 or (year % 100 == 0 and year % 400):
         return LENGTHS[month]
     return LENGTHS[month] + 1

@@ -33,7 +33,6 @@ class Occurrence:
 
     @property
     def fires(self) -> bool:
-        """Whether the schedule fires at this instant."""
         return self.skipped_local is None and not self.excluded
 
 

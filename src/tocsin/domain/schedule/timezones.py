@@ -258,7 +258,6 @@ def _meant(name: str, names: frozenset[str]) -> str:
 
 
 def zone_warnings(name: str) -> tuple[str, ...]:
-    """Return warnings about an allowed zone."""
     if not _FIXED.match(name):
         return ()
     return (
@@ -278,7 +277,6 @@ class _InForce:
 
 
 def database() -> TimezoneDatabase:
-    """Return the database in use."""
     return _COMPARED.get() or _InForce.database
 
 
@@ -308,7 +306,6 @@ def using(other: TimezoneDatabase) -> Iterator[None]:
 
 
 def zone(name: str) -> Zone:
-    """Return a zone of the database in use."""
     return database().zone(name)
 
 

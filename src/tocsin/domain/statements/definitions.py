@@ -59,7 +59,6 @@ def altered(statement: AlterJob, before: JobDefinition, connection: str | None =
 
 
 def is_pause(name: str, value: object) -> bool:
-    """Return whether a field pauses a job."""
     return name == "state" and isinstance(value, str) and value.upper() == "PAUSED"
 
 

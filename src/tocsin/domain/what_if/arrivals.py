@@ -59,7 +59,6 @@ class Arrivals:
     """The recorded executions of each instant that was decided in the window."""
 
     def __post_init__(self) -> None:
-        """Measure the recorded executions."""
         for decision in self.recorded.decisions:
             if isinstance(decision.message, Due) and decision.time <= self.recorded.known_until:
                 self._decided_at[decision.message.scheduled_time] = decision.time
@@ -123,7 +122,6 @@ class Arrivals:
                 yield self._unrecorded(request, shard, decision.stored)
 
     def _of_run(self, run: Run, request: Requested | None, requested_at: datetime) -> Arrival:
-        """Return the arrival of a recorded execution."""
         at, handing_over = self._needs_lock_at(run), self._handing_over(run)
         arrival = Arrival(
             self._outcome(run, request, requested_at),

@@ -111,7 +111,6 @@ class Course:
 
     @classmethod
     def of(cls, outcome: Outcome) -> "Course":
-        """Return the course of an execution."""
         return cls(
             outcome.status,
             outcome.reason,
@@ -161,12 +160,10 @@ class Side:
 
     @property
     def fired(self) -> list[datetime]:
-        """The instants that fired."""
         return [fact.scheduled_time for fact in self.decisions if isinstance(fact, Due)]
 
     @property
     def figures(self) -> WhatIfFigures:
-        """The numbers of this side."""
         return WhatIfFigures.of(self.decisions, self.outcomes)
 
 
@@ -221,7 +218,6 @@ class WhatIfReport:
 
 
 def compare(job: str, before: Side, after: Side, usual: Usual, *, tried: bool, notes: Sequence[str] = ()) -> WhatIfJob:
-    """Compare the two sides of a job."""
     had, has = before.fired, after.fired
     return WhatIfJob(
         job,
@@ -274,6 +270,5 @@ def _by_time(outcome: Outcome) -> tuple[datetime, str]:
 
 
 def together(sides: Mapping[str, Side]) -> WhatIfFigures:
-    """Return the figures of all jobs together."""
     decisions = [fact for side in sides.values() for fact in side.decisions]
     return WhatIfFigures.of(decisions, [outcome for side in sides.values() for outcome in side.outcomes])

@@ -147,7 +147,6 @@ class ExecutionsReplay:
             self._admit(arrival, now + arrival.taking)
 
     def _holder(self, key: _Key) -> Arrival | None:
-        """Return the active holder of a lock."""
         name = self._lock(key).holder
         return None if name is None else self._arrivals.get((key[0], name))
 

@@ -53,7 +53,6 @@ class Outcome:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
         return self.status not in {"waiting", "running"}
 
     @property

@@ -42,7 +42,6 @@ class QueueRules:
     pauses: Sequence[Pause] = ()
 
     def pause_at(self, now: datetime) -> Pause | None:
-        """Return the pause that contains a time."""
         return next(
             (pause for pause in self.pauses if pause.start <= now and (pause.end is None or now < pause.end)), None
         )

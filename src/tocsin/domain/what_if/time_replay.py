@@ -63,7 +63,6 @@ class TimeReplay:
     _changes: list[Recorded[DefinitionFact]] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin at the start of the window."""
         self._when = _DecisionTimes.of(self.recorded, self.since, self.absences, self.lookahead)
         if self.until > self.recorded.known_until:
             self._when.undecided_from = None  # in the future a ticker leads again

@@ -167,7 +167,6 @@ class _Counted:
         self._numbers[stream, by] = number + 1, first
 
     def remarks(self) -> Iterator[str]:
-        """Yield a remark for each stream and publisher."""
         for (stream, by), (number, first) in self._numbers.items():
             yield f"{number:,} of the messages of {stream}, where {by} may publish, {self.reason}; the first is {first}"
 

@@ -60,7 +60,6 @@ class Proof:
 
     @classmethod
     def of(cls, recorded: Recorded[Message]) -> "Proof":
-        """Return the position of a recorded event."""
         return cls(stream_of(recorded.subject), recorded.sequence, recorded.subject, recorded.time)
 
     @override
@@ -135,7 +134,6 @@ class Report:
 
     @property
     def summary(self) -> str:
-        """The report in one line."""
         verdict = "clean" if self.is_clean else counted(self.total, "violation")
         facts, executions = counted(self.facts, "event"), counted(self.executions, "execution")
         return f"{facts}, {executions}, {counted(len(self.invariants), 'invariant')}: {verdict}"
@@ -203,12 +201,10 @@ class Check:
 
 
 def violation(invariant: str, entity: str, reason: str, *facts: Recorded[Any]) -> Violation:
-    """Return a violation with the events that prove it."""
     return Violation(invariant, entity, reason, tuple(Proof.of(fact) for fact in facts))
 
 
 def job(name: str) -> str:
-    """Return the name of a job in a finding."""
     return f"job {name}"
 
 
@@ -225,7 +221,6 @@ def key_of(fact: _OfExecution) -> Key:
 
 
 def execution(job: str, execution_id: str) -> str:
-    """Return the name of an execution in a finding."""
     return f"execution {execution_id} of {job}"
 
 

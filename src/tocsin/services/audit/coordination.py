@@ -46,7 +46,6 @@ class _Queue:
         heappush(self.arrivals, (queued.sequence, fact.execution_id))
 
     def next(self) -> str | None:
-        """Return the execution that is next."""
         while self.turns and self.entries.get(self.turns[0][2], (None, 0))[0] != self.turns[0]:
             heappop(self.turns)
         return self.turns[0][2] if self.turns else None

@@ -70,7 +70,6 @@ class _Run:
 
     @property
     def place(self) -> tuple[datetime, int]:
-        """The place among the runs of its job."""
         return self.scheduled_time, self.opened.sequence
 
 

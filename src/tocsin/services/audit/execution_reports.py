@@ -63,7 +63,6 @@ class AttemptReports:
         return reports
 
     def dispatched(self, attempt: Attempt, token: str) -> None:
-        """Take the task of an attempt."""
         self._tokens[attempt] = token
         for report in self.early.pop(attempt, ()):
             self._count(report, attempt)
@@ -77,7 +76,6 @@ class AttemptReports:
             yield from self._is_claimed(attempt)
 
     def has(self, attempt: Attempt, outcome: str) -> bool:
-        """Return whether a report of an outcome is taken."""
         return (*attempt, outcome) in self._known
 
     def require(self, attempt: Attempt, outcome: str, event: Recorded[ExecutionFact]) -> Iterator[Wrong]:

@@ -43,7 +43,6 @@ class Executions(Check):
         self.count = 0
 
     def is_over(self, key: Key) -> bool:
-        """Whether the end of an execution was taken."""
         return key in self._over
 
     def is_open(self, key: Key) -> bool:

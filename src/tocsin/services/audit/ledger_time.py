@@ -64,7 +64,6 @@ class Timeline:
 
     @property
     def begin(self) -> datetime | None:
-        """The start of undecided time."""
         return self.watermark or (self.regimes[0].since if self.regimes else None)
 
     def govern(self, recorded: Recorded[DefinitionFact]) -> bool:
@@ -172,7 +171,6 @@ class LedgerTime(Check):
 
     @property
     def count(self) -> int:
-        """The number of jobs."""
         return len(self._jobs)
 
     @on(Defined, Paused, Resumed, Deleted)

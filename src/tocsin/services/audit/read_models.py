@@ -178,7 +178,6 @@ class ProjectionReader:
                 self._found += differing(record, row)
 
     async def finish(self) -> Comparison:
-        """Return the differences."""
         extra = self._executions - (self._models.executions - self._shared)
         remarks: tuple[str, ...] = ()
         if extra > 0:

@@ -192,7 +192,6 @@ class Regime:
 
     @property
     def schedule(self) -> Schedule | None:
-        """The schedule, or None."""
         rule = self.definition
         if rule is None or rule.schedule is None:
             return None
@@ -317,7 +316,6 @@ def _past_hold_ups(messages: Iterable[Message]) -> tuple[PastHoldUp, ...]:
 
 
 def last_instant(fact: Due | Passed) -> datetime:
-    """Return the last instant that a decision is about."""
     return fact.scheduled_time if isinstance(fact, Due) else fact.until
 
 

@@ -248,7 +248,6 @@ def _with_definition(answer: Answer, evidence: Evidence) -> Answer:
 
 
 def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed]]) -> Evidence:
-    """Return the evidence with more decisions."""
     known = {decision.sequence: decision for decision in (*evidence.decisions, *decisions)}
     return replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
 
@@ -268,7 +267,6 @@ async def read_all(log: EventLog, *filters: str, take: Callable[[int], None] | N
 
 
 def of_kind(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
-    """Return the events of a kind."""
     return [cast("Recorded[M]", event) for event in recorded if isinstance(event.message, kind)]
 
 

@@ -42,7 +42,6 @@ class Finding:
 
 
 def ok(code: str, what: str, **details: JsonValue) -> Finding:
-    """Return a finding that needs no action."""
     return Finding(code, Level.OK, what, details=details)
 
 
@@ -121,7 +120,6 @@ class OverdueKind:
     level: Level = Level.BAD
 
     def report(self, names: Sequence[str]) -> list[Finding]:
-        """Return the finding about the overdue things with these names."""
         if not names:
             return [ok(self.code, self.all_well)] if self.all_well else []
         remainder = f" and {len(names) - MAX_EXAMPLES} more" if len(names) > MAX_EXAMPLES else ""

@@ -77,6 +77,5 @@ def shown(definition: JobDefinition, trigger: EventTrigger) -> str:
 
 
 def is_opened(opened: DefinitionSettings, definition: JobDefinition, trigger: EventTrigger) -> bool:
-    """Return whether the settings open the source of a trigger."""
     alone = definition.model_copy(update={"triggers": (trigger,), "notify": None})
     return not any(opened.warnings([alone]))

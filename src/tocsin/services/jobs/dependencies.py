@@ -19,12 +19,10 @@ class UnknownDependency(NamedTuple):
     depends_on: str
 
     def __str__(self) -> str:
-        """Return a warning."""
         return f"job `{self.job}` depends on job `{self.depends_on}`, which is not registered: its executions wait until it is and has run"
 
 
 async def all_visible(_: str) -> bool:
-    """Show every job."""
     return True
 
 

@@ -39,7 +39,6 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The job's name."""
         return self.definition.name
 
     @property
@@ -177,7 +176,6 @@ class Change:
 
     @property
     def job(self) -> str:
-        """The job's name."""
         return self.definition.name
 
     @property
@@ -218,12 +216,10 @@ class Plan:
     """A change is made only if its job is as it was when it was planned."""
 
     def of(self, *verbs: Verb) -> tuple[Change, ...]:
-        """Return the changes of some kinds."""
         return tuple(change for change in self.changes if change.verb in verbs)
 
     @property
     def has_differences(self) -> bool:
-        """The plan changes something."""
         return any(change.verb != "unchanged" for change in self.changes)
 
 

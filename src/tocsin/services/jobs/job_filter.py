@@ -52,12 +52,10 @@ class RunCounters:
 
     @property
     def is_running(self) -> bool:
-        """Return whether an execution runs now."""
         return self.running > 0
 
     @classmethod
     def of(cls, runs: JobRuns) -> "RunCounters":
-        """Return the counters that the history keeps."""
         counts = cls(runs.run_count, runs.error_count, runs.skip_count, runs.running)
         if (last := runs.last) is None:
             return counts

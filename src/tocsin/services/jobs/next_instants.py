@@ -39,17 +39,14 @@ class SortedInstants:
         """Instants that are not in the list yet; they are added after `_removed` is taken off."""
 
     def add(self, instant: JobInstant) -> None:
-        """Add an instant."""
         self._added.append(instant)
 
     def remove(self, instant: JobInstant) -> None:
-        """Remove an instant that was added."""
         if self._added:
             self._settle()
         self._removed.add(instant)
 
     def before(self, until: datetime) -> Sequence[JobInstant]:
-        """Return the instants before a time."""
         self._settle()
         return self._sorted[: bisect_left(self._sorted, until, key=_AT)]
 
@@ -99,7 +96,6 @@ class NextInstants(JobFollower):
         return [job for job, status, _ in self._known.values() if status == state]
 
     def status_of(self, job: Job) -> JobStatus:
-        """Return the state of a job."""
         known = self._known.get(job.name)
         return job.status if known is None or known[0] is not job else known[1]
 

@@ -159,7 +159,6 @@ class Registry:
         return declared.namespaces
 
     async def _states(self, jobs: Sequence[str]) -> Sequence[Ledger]:
-        """Return the ledgers of jobs."""
         return [state for state, _ in await self._ledgers.load_each(jobs)]
 
     async def carry_out(

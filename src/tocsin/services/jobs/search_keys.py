@@ -46,7 +46,6 @@ class _Block:
         self._is_known = self._is_known and self._covers(keys)
 
     def by_name(self) -> Iterable[_Keys]:
-        """Return the jobs by name."""
         if not self._is_sorted:
             self.jobs = dict(sorted(self.jobs.items()))
             self._is_sorted = True

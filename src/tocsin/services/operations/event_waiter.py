@@ -66,7 +66,6 @@ class EventWaiter:
                 del self._waiting[scope]
 
     async def aclose(self) -> None:
-        """Stop following."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
@@ -103,7 +102,6 @@ class Awaited:
         self._changed = asyncio.Event()
 
     def receive(self, fact: Recorded[Message]) -> None:
-        """Take a stored fact."""
         if not self.facts or self.facts[-1].sequence < fact.sequence:
             self.facts.append(fact)
             self._changed.set()
@@ -119,7 +117,6 @@ class Awaited:
         return self._waiter is not None and self._waiter.is_following
 
     async def next(self) -> None:
-        """Wait for the next fact."""
         self._changed.clear()
         await self._changed.wait()
 

@@ -64,7 +64,6 @@ class ExecutionMatch:
 
     @property
     def events(self) -> tuple[Recorded[Message], ...]:
-        """The stored events of the execution."""
         return tuple(fact for fact in self.facts if fact.sequence)
 
     @property

@@ -128,7 +128,6 @@ def _require(holder: Holder, claim: Started, *, exactly: bool) -> None:
 
 
 def timer_of(held: Held) -> LeaseTimer:
-    """Return the timer that ends a lease."""
     return lease_timer(held.claim.message, held.task.sequence)
 
 

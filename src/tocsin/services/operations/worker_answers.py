@@ -100,7 +100,6 @@ async def complete_each(
 
 
 async def _published(log: EventLog, report: Report, refusal: OperationError | None) -> None:
-    """Publish the report of a result, or of its refusal."""
     subject = subjects.subject_of(report)
     await log.publish(subject, report, message_id=ids.report_id(report.proof or "", subject))
     if refusal is not None:

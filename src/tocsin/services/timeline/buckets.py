@@ -80,7 +80,6 @@ class Buckets:
             self._count_excluded(stretch)
 
     def result(self) -> list[Bucket]:
-        """Return the buckets."""
         return [
             Bucket(span.start, span.end, {decision: n for decision, n in sorted(counts.items()) if n})
             for span, counts in zip(self._spans, self._counts, strict=True)

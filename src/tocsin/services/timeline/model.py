@@ -147,7 +147,6 @@ class Window:
         return range((self.since - _EPOCH) // width, -(-(self.until - _EPOCH) // width))
 
     def covered(self, spans: tuple[Span, ...]) -> "Window":
-        """Return the window that spans cover."""
         return replace(self, since=spans[0].start, until=spans[-1].end)
 
 

@@ -118,12 +118,10 @@ class Ledger:
         return "future-paused" if regime.paused else "future-disabled"
 
     def reason_of(self, regime: Regime) -> str | None:
-        """Return the reason of a pause or a disabling."""
         return began(self.all, regime).fact.message.reason if regime.is_silent else None
 
 
 def version_of(fact: Recorded[DefinitionFact]) -> Version:
-    """Return an event on a definition."""
     message = fact.message
     kind = message.type  # type: ignore[attr-defined] # each kind of them has it
     by = None if message.by is None else message.by.full_name

@@ -64,7 +64,6 @@ class Replays:
         self._arrivals = {job.job: Arrivals(job) for job in recorded}
 
     def recorded(self) -> dict[str, Side]:
-        """Return the recorded side of each job."""
         return {
             job.job: Side(
                 [decision.message for decision in job.decisions], [*self._arrivals[job.job].recorded_outcomes()]
@@ -111,7 +110,6 @@ class Replays:
     def report(
         self, before: Mapping[str, Side], after: Mapping[str, Side], candidates: Mapping[str, JobDefinition]
     ) -> WhatIfReport:
-        """Compare the two sides of all jobs."""
         reports = [self._compared(job, before[job.job], after[job.job], candidates) for job in self._recorded]
         window = self._window
         return WhatIfReport(

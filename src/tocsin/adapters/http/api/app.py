@@ -93,7 +93,6 @@ class Latency:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -271,7 +270,6 @@ COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 
 
 def routes() -> Iterator[APIRoute]:
-    """Yield every endpoint."""
     for router in ROUTERS:
         yield from (route for route in router.routes if isinstance(route, APIRoute))
 

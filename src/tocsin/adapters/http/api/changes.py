@@ -97,7 +97,6 @@ class _SeesChange:
         return name in self._queues
 
     async def _sees_agents(self, name: str) -> bool:
-        """Return whether the caller sees all agents of a name."""
         if self._agents is None:
             known = await AgentRegistry(self._here.log, self._here.projections).agents()
             hidden = {agent.name for agent in known if not sees_agent(self._caller, agent)}

@@ -69,7 +69,6 @@ class ListedDeadLetter(DeadLetterRow):
 
     @classmethod
     def of(cls, row: DeadLetterRow, permitted: tuple[Permission, ...]) -> "ListedDeadLetter":
-        """Return a row with what the caller may do."""
         return cls(**{field.name: getattr(row, field.name) for field in fields(row)}, permitted=permitted)
 
 
@@ -137,7 +136,6 @@ class Replayed(BaseModel):
 
     @classmethod
     def of(cls, replay: dead_letters.Replay) -> "Replayed":
-        """Return the answer to a request for a replay."""
         return cls(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
 
 

@@ -124,7 +124,6 @@ class Components:
         return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues, narrow=narrow)
 
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
-        """Return the queues that a caller sees."""
         return await self.queue_details(caller.may_see, caller.reaches)
 
     async def _queue_names(self) -> list[str]:
@@ -132,7 +131,6 @@ class Components:
 
 
 def parts_of(request: Request) -> Components:
-    """Return the components of the application."""
     return cast("Components", request.app.state.parts)
 
 

@@ -28,7 +28,6 @@ class ErrorHandler:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         has_begun = False
 
         async def observed(message: Message) -> None:

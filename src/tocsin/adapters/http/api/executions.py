@@ -198,7 +198,6 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
 
     @classmethod
     def of_fan_out(cls, fanned: Recorded[FannedOut], fan_out: FanOut) -> "ExecutionDetails":
-        """Return the state of an occurrence that fanned out."""
         fact = fanned.message
         return cls(
             execution_id=fact.execution_id,

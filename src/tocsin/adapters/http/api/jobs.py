@@ -100,7 +100,6 @@ class JobDetails(JobSummary):
 
     @classmethod
     def of(cls, job: Job, now: datetime) -> "JobDetails":
-        """Convert a job."""
         schedule = job.schedule
         return cls(
             **job.summary(now),
@@ -120,7 +119,6 @@ class JobDetails(JobSummary):
 
 
 def json_answer(body: bytes) -> Response:
-    """Return an answer of JSON that a calculation has written."""
     return Response(body, media_type="application/json")
 
 

@@ -262,7 +262,6 @@ class Problem(TocsinError):
 
     @property
     def title(self) -> str:
-        """The kind in words."""
         return self.kind.replace("-", " ")
 
 
@@ -272,13 +271,11 @@ def not_found(resource: str, name: str) -> Problem:
 
 
 def invalid(field_name: str, value: object, requirement: str) -> Problem:
-    """Return the answer to an invalid field."""
     error = FieldError(field=field_name, value=show(value), right=requirement)
     return Problem(422, "invalid-request", f"`{field_name}` is {error.value}: {requirement}", (error,))
 
 
 def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exception with fields
-    """Return the answer to an exception."""
     match error:
         case Problem():
             return error
@@ -409,6 +406,5 @@ def input_error(details: Mapping[str, Any]) -> FieldError:
 
 
 def as_line(error: FieldError) -> str:
-    """Return the line about an invalid field."""
     value = f" is {error.value}" if error.value is not None else ""
     return f"`{error.field}`{value}: {error.right}"

@@ -85,7 +85,6 @@ class Timeline(BaseModel, use_attribute_docstrings=True, from_attributes=True):
 
 
 def timeline_reader(here: Components, calculate: Calculate) -> TimelineReader:
-    """Return the reader of the time of jobs."""
     retention = timedelta(days=here.settings.execution.history_retention_days)
     return TimelineReader(here.log, here.stored, here.history, calculate, retention=retention)
 
@@ -101,7 +100,6 @@ BucketLimit = Annotated[int, Query(ge=2, le=MAX_BUCKETS, description="The most b
 
 
 async def window_of(here: Components, since: datetime | None, until: datetime | None, buckets: int) -> Window:
-    """Return the window of a request."""
     end = until or await here.log.now() + AHEAD
     return Window.of(since or earlier(end, BACK), end, buckets)
 

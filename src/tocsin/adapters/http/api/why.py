@@ -60,7 +60,6 @@ class Why(BaseModel, use_attribute_docstrings=True):
 
     @classmethod
     def of(cls, answer: Answer) -> "Why":
-        """Convert an answer of the service."""
         fields = {name: getattr(answer, name) for name in cls.model_fields if name != "facts"}
         return cls(**fields, facts=[StoredFact.of(recorded) for recorded in answer.facts])
 

@@ -169,7 +169,6 @@ class CodeFlow:
         return answer
 
     def _credentials(self, form: dict[str, str]) -> httpx.BasicAuth | None:
-        """Return the client's credentials, or put them into the form."""
         client, secret = self._auth.client_id or "", self._auth.client_secret
         methods = (self._configuration or {}).get("token_endpoint_auth_methods_supported")
         is_basic = not isinstance(methods, list) or "client_secret_basic" in methods

@@ -58,7 +58,6 @@ def cookies(request: Request, name: str = COOKIE) -> list[str]:
 
 
 def is_presented(request: Request) -> bool:
-    """Return whether a request presents a session where sessions count."""
     return request.scope["path"].startswith(API_PREFIX) and bool(cookies(request))
 
 
@@ -80,7 +79,6 @@ def session_token(request: Request) -> str:
 
 
 def is_token(text: str) -> bool:
-    """Return whether a text has the form of a token."""
     return _TOKEN.fullmatch(text) is not None
 
 

@@ -52,7 +52,6 @@ class StoredToken(BaseModel, frozen=True, extra="ignore"):
     expires_at: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
-        """Report whether the token has expired."""
         return self.expires_at is not None and self.expires_at <= now
 
 

@@ -65,7 +65,6 @@ class Run:
 
     @classmethod
     def of(cls, of: "ExecutionMatch | ExecutionRow | DeadLetterRow | Letter") -> "Run":
-        """Return the run of an execution or a dead letter."""
         match of:
             case ExecutionRow():
                 is_refused = of.definition is None and of.status == "skipped"

@@ -16,7 +16,6 @@ def sees_agent(caller: Principal, agent: AgentRecord) -> bool:
 
 
 def seen_agents(caller: Principal, agents: Iterable[AgentRecord]) -> list[AgentRecord]:
-    """Return the agents that a caller sees."""
     return [_as_seen(caller, agent) for agent in agents if sees_agent(caller, agent)]
 
 

@@ -54,7 +54,6 @@ class File:
 
     @classmethod
     def of(cls, body: bytes, media_type: str) -> "File":
-        """Return a file with its compressed form."""
         compressed = gzip.compress(body, mtime=0)
         return cls(body, compressed if len(compressed) < len(body) else None, media_type)
 

@@ -26,7 +26,6 @@ class Metric:
         return f"{prefix if self.is_hip_62 else OWN_PREFIX}_{self.name}"
 
     def counter(self, prefix: str) -> CounterMetricFamily:
-        """Return a family for the samples of a counter."""
         return CounterMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
 
     def gauge(self, prefix: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
@@ -37,7 +36,6 @@ class Metric:
         return family
 
     def histogram(self, prefix: str) -> HistogramMetricFamily:
-        """Return a family for the samples of a histogram."""
         return HistogramMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
 
 

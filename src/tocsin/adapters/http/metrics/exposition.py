@@ -75,7 +75,6 @@ class Metrics:
             self._readers["status"] = partial(self._status, observe)
 
     async def text(self) -> bytes:
-        """Return the metrics in Prometheus' text format."""
         async with self._reading:
             now = self._parts.clock.monotonic()
             if self._read_at is None or now - self._read_at >= REFRESH_INTERVAL_S:

@@ -25,7 +25,6 @@ class BodyLimit:
     size: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -59,7 +58,6 @@ class Timeouts:
     seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http" or scope["path"] == STREAM_PATH:
             await self.app(scope, receive, send)
             return
@@ -98,7 +96,6 @@ class SafeHeaders:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

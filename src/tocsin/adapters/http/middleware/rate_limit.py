@@ -49,7 +49,6 @@ class Unlimited:
     """A `RateLimit` that permits every request."""
 
     async def take(self, key: str) -> Allowance | None:
-        """Permit the request."""
         _ = key
         return None
 
@@ -104,7 +103,6 @@ class RedisRateLimit:
 
 @asynccontextmanager
 async def rate_limit(settings: Settings, clock: Clock) -> AsyncIterator[RateLimit]:
-    """Return the rate limit of the settings."""
     if settings.server.rate is None:
         yield Unlimited()
         return

@@ -196,7 +196,6 @@ class _Given:
 
     @property
     def batch(self) -> Batch:
-        """The valid jobs."""
         wishes = [wish for wish in self.inputs if isinstance(wish, Enqueued)]
         return Batch(wishes, self.made, is_retried=self.is_retried)
 

@@ -87,7 +87,6 @@ async def enqueue_all(here: Components, caller: Principal, batch: Batch) -> list
 
 
 async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> list[Outcome | Problem]:
-    """Enqueue jobs independently of each other."""
     begun = await _earlier(here, batch)
     results: dict[int, Outcome | Problem] = dict(await _refused(here, caller, batch, begun))
     wanted = {index: wish for index, wish in enumerate(batch.inputs) if index not in begun and index not in results}

@@ -39,7 +39,6 @@ class FastRoutes:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
         if handle is None:
             await self.app(scope, receive, send)

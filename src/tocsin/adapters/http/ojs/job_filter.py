@@ -55,7 +55,6 @@ def _instant(value: object) -> datetime:
 
 
 def is_instant(value: object) -> bool:
-    """Return whether a value is an instant of a filter."""
     try:
         return _instant(value).tzinfo is not None
     except ValueError:
@@ -80,7 +79,6 @@ class JobFilter(BaseModel, strict=True, extra="forbid"):
     meta: dict[str, JsonValue] | None = None
 
     def matches(self, job: Json) -> bool:
-        """Return whether a job is selected, by its view."""
         enqueued_at = datetime.fromisoformat(job["enqueued_at"])
         return (
             (self.type is None or is_of_type(self.type, job["type"]))

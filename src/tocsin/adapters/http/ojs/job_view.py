@@ -124,7 +124,6 @@ def about_of(meta: Json) -> Json:
 
 
 def attempts_of(step: Step) -> int:
-    """Return the number of started attempts."""
     return step.attempt - 1 if step.phase in {Phase.DISPATCHED, Phase.LOST} and step.attempt else step.attempt
 
 
@@ -291,7 +290,6 @@ def instant(at: datetime) -> str:
 
 
 def unknown(job_id: str) -> NotFound:
-    """Return the error for an id that no execution has."""
     return NotFound(f"no execution has the id {job_id.partition(':')[0]!r}")
 
 

@@ -136,7 +136,6 @@ class OjsHeaders:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
             await self.app(scope, receive, send)
             return
@@ -170,7 +169,6 @@ class OjsNegotiation:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve a request."""
         is_ojs = scope["type"] == "http" and scope["path"].startswith(PREFIX)
         problem = _unsupported(scope["path"], Headers(scope=scope)) if is_ojs else None
         app = self.app if problem is None else as_response(problem, Request(scope))

@@ -77,7 +77,6 @@ def _worker(body: dict[str, Any]) -> str:
 
 
 def holder(caller: Principal, body: dict[str, Any]) -> Holder:
-    """Return the caller and the worker that it names."""
     return Holder(caller.full_name, _worker(body), caller.may_run)
 
 

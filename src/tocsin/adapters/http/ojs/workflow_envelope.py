@@ -191,7 +191,6 @@ class _Reader:
 
 
 def _root(before: Mapping[str, tuple[str, ...]], callbacks: Mapping[str, str]) -> WorkflowNode:
-    """Return the node of steps with the steps before each."""
     members = tuple(name for name in before if name not in callbacks.values())
     free = not any(before[name] for name in members)
     if not callbacks:

@@ -49,7 +49,6 @@ def workflow(facts: Facts) -> Json:
 
 
 def answer(facts: Facts, **more: object) -> Json:
-    """Return the body of an answer with a workflow."""
     shown = {**workflow(facts), **more}
     return {"workflow": shown, **{field: shown[field] for field in SUMMARY}}
 
@@ -95,7 +94,6 @@ class _View:
         self.callbacks = {step: kind for node in tree.nodes for kind, step in callbacks(node).items()}
 
     def show(self) -> Json:
-        """Return the whole workflow."""
         root = self.tree.nodes[0]
         noun = "jobs" if root.kind in {"group", "batch"} else "steps"
         completed = sum(self.walk.outcomes.get(name) is Outcome.COMPLETED for name in root.members)

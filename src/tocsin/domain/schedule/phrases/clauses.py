@@ -129,7 +129,6 @@ class ClauseSet:
             self._clauses[type(clause)] = clause
 
     def get(self, kind: type[_C]) -> _C | None:
-        """Return the clause of a kind, or None."""
         clause = self._clauses.get(kind)
         return clause if isinstance(clause, kind) else None
 

@@ -169,7 +169,6 @@ class _OpenExecution:
 
     @property
     def name(self) -> str:
-        """The job and the id."""
         return f"{self.state.request.job} {self.state.request.execution_id}"
 
     def requested_at(self, default: datetime) -> datetime:

@@ -79,7 +79,6 @@ class JobList(BaseModel, use_attribute_docstrings=True):
     """Search further executions: `next_cursor` of an answer."""
 
     def matches(self, job: Json) -> bool:
-        """Return whether a job is in the list."""
         created_at = datetime.fromisoformat(job["created_at"])
         return (
             self.queue in {None, job["queue"]}
