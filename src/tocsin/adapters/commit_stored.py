@@ -1,7 +1,4 @@
-"""The stored log of commits and its inputs, with their archive.
-
-Audits and other readers of the past read both as messages of their streams.
-"""
+"""The stored log of commits and its inputs, with their archive."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing

@@ -1,7 +1,4 @@
-"""Optional dependencies, and the error when an extra is missing.
-
-`pip install tocsin` installs the worker SDK, the client and the command line. pyproject.toml names the extras.
-"""
+"""Optional dependencies, and the error when an extra is missing."""
 
 import sys
 from collections.abc import Iterator

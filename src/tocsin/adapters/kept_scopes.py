@@ -1,7 +1,4 @@
-"""Reads from the history of scopes that are in no fold.
-
-The history is a moment behind the log: its answer has the number up to which it has everything, and the view adds the events that were stored since.
-"""
+"""Reads from the history of scopes that are in no fold."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable

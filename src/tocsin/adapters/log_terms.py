@@ -1,7 +1,4 @@
-"""The terms of the processes that lead a stage, as events that explain gaps.
-
-A commit shows that its writer lives, so the newest commit of a leader is its last sign. Each commit is read once.
-"""
+"""The terms of the processes that lead a stage, as events that explain gaps."""
 
 from datetime import datetime
 

@@ -1,10 +1,4 @@
-"""Reads of events that are in no fold.
-
-They are read from the history with the events that were stored since, or else from the log.
-
-A process without stages knows the numbers of the scopes that changed since it began, and a process with stages knows the scopes in its fold. So most
-reads do not look at the log after the history's end.
-"""
+"""Reads of events that are in no fold."""
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, aclosing

@@ -1,7 +1,4 @@
-"""The registration of an application's jobs.
-
-It changes no job of another owner. Beside a worker it also returns no job to an earlier definition.
-"""
+"""The registration of an application's jobs."""
 
 import asyncio
 import random

@@ -1,7 +1,4 @@
-"""The types of a function's parameters and of its result.
-
-They make the JSON Schema of a job's input, convert the input of a task to arguments, and the result to JSON.
-"""
+"""The types of a function's parameters and of its result."""
 
 import inspect
 import math

@@ -1,8 +1,4 @@
-"""Stand-ins for values that are known only when a graph runs.
-
-They stand for results of steps and for keys of the input. A plan is made before any step has run. So a stand-in can be passed on, and nothing else: each other use raises an error that
-says what to write instead.
-"""
+"""Stand-ins for values that are known only when a graph runs."""
 
 import inspect
 from collections.abc import Generator

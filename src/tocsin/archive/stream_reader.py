@@ -1,7 +1,4 @@
-"""All streams as one sequence in the order of time.
-
-A read ends where the streams ended when it started.
-"""
+"""All streams as one sequence in the order of time."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass

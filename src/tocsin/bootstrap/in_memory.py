@@ -1,7 +1,4 @@
-"""An installation in the memory of one process: the real stages over the in-memory ports.
-
-It needs no server, and ends with the process. `app.running` and `tocsin.testing.Simulation` run it.
-"""
+"""An installation in the memory of one process: the real stages over the in-memory ports."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence

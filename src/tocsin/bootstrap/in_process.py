@@ -1,8 +1,4 @@
-"""Stages, a worker and the HTTP API in the event loop of an application.
-
-An installation is on the NATS of the settings, on a nats-server that the process starts, or in its memory. It starts from the inside out, and
-stops in reverse order: the API, the worker with its handlers, the stages, and the server. No signal handler is installed.
-"""
+"""Stages, a worker and the HTTP API in the event loop of an application."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence

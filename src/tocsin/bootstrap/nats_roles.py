@@ -1,9 +1,4 @@
-"""The NATS users of an installation and the rules of each (hip-62, NATS Credentials).
-
-The rules are derived from the declarations of the stages, and from what the API, workers, operators and programs outside
-do: the durables they read, the events they append, the streams and buckets they read. `tocsin permissions` prints them for
-nats-server.
-"""
+"""The NATS users of an installation and the rules of each (hip-62, NATS Credentials)."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace

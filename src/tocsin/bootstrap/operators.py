@@ -1,7 +1,4 @@
-"""The operator of an installation, over NATS or through its HTTP API.
-
-The command line and `tocsin.client` open their operators here.
-"""
+"""The operator of an installation, over NATS or through its HTTP API."""
 
 import getpass
 import socket

@@ -1,9 +1,4 @@
-"""The command line: a package for each noun, composed in `app.py`.
-
-runtime/   session, backend, errors and exit codes, signals
-input/     values of options
-output/    tables, event lines and JSON
-"""
+"""The command line: a package for each noun, composed in `app.py`."""
 
 import atexit
 import gc

@@ -1,7 +1,4 @@
-"""The use of a namespace in a day: executions, and bytes of their events.
-
-The fold counts executions and their events, and the planner skips an execution beyond a quota (ADR 97).
-"""
+"""The use of a namespace in a day: executions, and bytes of their events."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple

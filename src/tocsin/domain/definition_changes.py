@@ -1,8 +1,4 @@
-"""The effects of a changed definition: changed fields, and instants added or removed.
-
-To find the instants that a change fires at once, the new definition is put into the job's ledger, and the ledger
-decides as it would at this time.
-"""
+"""The effects of a changed definition: changed fields, and instants added or removed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

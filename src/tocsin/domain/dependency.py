@@ -1,9 +1,4 @@
-"""Dependencies across jobs: the last run of a job in a window (scratchbird, Job Dependencies).
-
-An execution for the time T depends on the last run of each job with a scheduled time in (since, T]. Occurrences, triggered
-runs, backfills and replays count; skipped executions did not run. A replay has the scheduled time of the run that it repeats,
-and comes after it.
-"""
+"""Dependencies across jobs: the last run of a job in a window (scratchbird, Job Dependencies)."""
 
 from bisect import bisect_right, insort
 from collections.abc import Iterable

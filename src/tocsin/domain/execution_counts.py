@@ -1,8 +1,4 @@
-"""Numbers of ended executions by job and time.
-
-The history keeps them beside its rows, so that a long time is counted at once. An execution is counted when it ends, until
-its row expires. Thus the counts always equal the ended rows.
-"""
+"""Numbers of ended executions by job and time."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

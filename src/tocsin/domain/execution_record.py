@@ -1,7 +1,4 @@
-"""The record of an execution, one row of the history.
-
-`history.fold` makes it of the events of the execution.
-"""
+"""The record of an execution, one row of the history."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

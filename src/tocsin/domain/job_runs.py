@@ -1,10 +1,4 @@
-"""The runs of a job for which executions of other jobs wait, or may wait.
-
-The fold keeps as many runs as decide on nearly every window.
-
-They are known from the time on at which a definition, or an execution, first named the job. Earlier runs that a window needs are read from the stored
-events, and noted (`Found`).
-"""
+"""The runs of a job for which executions of other jobs wait, or may wait."""
 
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""The last run of each job that ended.
-
-The history keeps it beside its rows, so that it outlives them and is read at once.
-"""
+"""The last run of each job that ended."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Events of the log of commits itself.
-
-They are terms of processes that lead stages, failed decisions, waiting inputs, and snapshots.
-"""
+"""Events of the log of commits itself."""
 
 from datetime import datetime
 from typing import Final, TypeAlias

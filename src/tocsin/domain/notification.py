@@ -1,8 +1,4 @@
-"""Notifications: the messages that tell people about a job.
-
-A notification goes to one channel. Its id is the same each time that the same decision is made, so a receiver that gets a
-message twice can drop the second by its id.
-"""
+"""Notifications: the messages that tell people about a job."""
 
 from dataclasses import dataclass
 from datetime import datetime

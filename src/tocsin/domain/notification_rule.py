@@ -1,7 +1,4 @@
-"""The rule by which a job's events become notifications.
-
-Everything here is pure: the same event under the same rule gives the same notifications, with the same ids.
-"""
+"""The rule by which a job's events become notifications."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""Resources with one owner among the agents, and the choice of the owner.
-
-Tasks that need a resource are kept apart from others of their function: the owner offers their lanes, and no other agent does.
-"""
+"""Resources with one owner among the agents, and the choice of the owner."""
 
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple

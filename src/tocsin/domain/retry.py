@@ -1,7 +1,4 @@
-"""Retry policy: the delay before the next attempt (hip-62, Retry Policy).
-
-The policy returns a value; the retrier applies it.
-"""
+"""Retry policy: the delay before the next attempt (hip-62, Retry Policy)."""
 
 from .definition import RetryPolicy
 from .events import Failure

@@ -1,7 +1,4 @@
-"""The delay of a start by the schedule, drawn from the id of its execution.
-
-The plan records the delay and the time of the start. A redelivered decision draws the same, and no later reader draws again.
-"""
+"""The delay of a start by the schedule, drawn from the id of its execution."""
 
 from datetime import datetime, timedelta
 

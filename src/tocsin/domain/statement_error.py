@@ -1,7 +1,4 @@
-"""The error of a statement in SQL, with its place.
-
-It is apart from the grammar, which takes long to import.
-"""
+"""The error of a statement in SQL, with its place."""
 
 from typing import Final, NamedTuple
 

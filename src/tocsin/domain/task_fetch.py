@@ -1,7 +1,4 @@
-"""Fetches of workers over HTTP, as the API sends them to the matcher.
-
-No stream stores these messages. Every field is bounded, because another process sends it.
-"""
+"""Fetches of workers over HTTP, as the API sends them to the matcher."""
 
 from typing import Annotated, Final, Literal, TypeAlias
 

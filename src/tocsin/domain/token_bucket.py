@@ -1,8 +1,4 @@
-"""A bucket of tokens, kept as one instant.
-
-The bucket is full if the instant is past. Each token that is taken moves the instant on by the time in which a token comes.
-A token is a start of a queue with a rate, or a byte.
-"""
+"""A bucket of tokens, kept as one instant."""
 
 from dataclasses import dataclass
 

@@ -1,8 +1,4 @@
-"""Totals of the history: the counters of `/metrics`, folded from the log.
-
-A total grows in the transaction that records its events, so it is exact after any restart and equal for every reader. It outlives the
-rows. Names from outside are limited: those beyond a limit count under `OTHER`.
-"""
+"""Totals of the history: the counters of `/metrics`, folded from the log."""
 
 from bisect import bisect_left
 from collections import Counter

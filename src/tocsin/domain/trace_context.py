@@ -1,11 +1,4 @@
-"""The trace of an execution: its ids, and whether its spans are exported.
-
-An execution has one trace. Its id is the execution's id without hyphens, unless the request came with a trace context of
-its own (W3C Trace Context), which it then continues. The ids of spans are digests, so every process computes the same ids, and
-spans that are exported twice are the same spans.
-
-The planner decides on the export once and stores the decision with the first event, as the trace context of the execution.
-"""
+"""The trace of an execution: its ids, and whether its spans are exported."""
 
 import re
 from hashlib import blake2b

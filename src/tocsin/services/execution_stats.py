@@ -1,7 +1,4 @@
-"""Count how well executions reach their workers.
-
-The counts come from the rows of the history, so they include executions that left the log for the archive.
-"""
+"""Count how well executions reach their workers."""
 
 from collections.abc import Collection
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""The ledger and the log, verified against the notary's checkpoints.
-
-It needs the messages, the checkpoints and the public key, and no secret of the installation. A range that differs is named; other
-ranges are judged as before.
-"""
+"""The ledger and the log, verified against the notary's checkpoints."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

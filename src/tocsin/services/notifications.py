@@ -1,7 +1,4 @@
-"""Notifications and their delivery, as operators read them, the newest first.
-
-Their stream drops its oldest events. A notification is shown for as long as its `raised` event is stored.
-"""
+"""Notifications and their delivery, as operators read them, the newest first."""
 
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Operations of a user on an installation, through NATS or through its HTTP API.
-
-The command line works on an `Operator` and does not know which of the two it talks to. `LocalOperator` reads and appends to
-the log itself; `tocsin.adapters.http.client.HttpOperator` sends requests.
-"""
+"""Operations of a user on an installation, through NATS or through its HTTP API."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager

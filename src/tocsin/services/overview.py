@@ -1,7 +1,4 @@
-"""The state of an installation, as far as a caller sees its jobs.
-
-Each part comes from a bounded number of reads.
-"""
+"""The state of an installation, as far as a caller sees its jobs."""
 
 import asyncio
 from collections import Counter, defaultdict

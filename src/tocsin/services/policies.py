@@ -1,7 +1,4 @@
-"""The scheduler policy, as administrators define it and services read it.
-
-Each definition is one guarded event in the ledger. The matcher follows it; the archiver and the recorder read it before they act.
-"""
+"""The scheduler policy, as administrators define it and services read it."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

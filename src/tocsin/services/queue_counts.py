@@ -1,7 +1,4 @@
-"""The number of jobs of each queue, counted once for all callers.
-
-Counting takes longer with more queues and executions, so callers share a count for a moment.
-"""
+"""The number of jobs of each queue, counted once for all callers."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Decisions of operators about queues: pause, resume, purge.
-
-A decision is one guarded event in the scope of its queue. The matcher and the MQ bridge follow these events.
-"""
+"""Decisions of operators about queues: pause, resume, purge."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

@@ -1,7 +1,4 @@
-"""The reset of an installation between two tests of a conformance suite.
-
-The log keeps all that was decided, so a reset is decisions too: they end what is open.
-"""
+"""The reset of an installation between two tests of a conformance suite."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,4 @@
-"""Decisions of operators in one scope of the ledger.
-
-Each is a guarded event, decided by every event that was stored before the request. An event that replaces a whole declaration, such as the
-shard map, is the next version of it.
-"""
+"""Decisions of operators in one scope of the ledger."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Sequence

@@ -1,8 +1,4 @@
-"""Carry out statements in SQL about jobs (scratchbird §9).
-
-A statement does what another operation does, through the same services: `CREATE JOB` registers a definition, `EXECUTE JOB` is
-a trigger, `CANCEL JOB RUN` a cancellation. The rights of the caller are those of these operations.
-"""
+"""Carry out statements in SQL about jobs (scratchbird §9)."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,4 @@
-"""An archive of an installation's state that another person may read.
-
-It holds no input, result, text of a person or secret: of the events, only what names and counts things is written.
-"""
+"""An archive of an installation's state that another person may read."""
 
 import asyncio
 import io

@@ -1,7 +1,4 @@
-"""The tables `sys.…` of SELECT statements, with the columns of scratchbird (§9).
-
-Their rows are made for one statement and one caller, from what this caller may see.
-"""
+"""The tables `sys.…` of SELECT statements, with the columns of scratchbird (§9)."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

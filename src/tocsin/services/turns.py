@@ -1,8 +1,4 @@
-"""Turns of several parties at a few shared places; no party keeps another waiting.
-
-A party has one place at a time, and waits in line for it by itself. A free place goes to the party that waited longest for one, however
-many requests of others wait.
-"""
+"""Turns of several parties at a few shared places; no party keeps another waiting."""
 
 import asyncio
 from collections import OrderedDict, deque

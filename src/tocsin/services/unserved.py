@@ -1,7 +1,4 @@
-"""Queues of jobs that no worker reads, and functions that none has.
-
-Nothing is refused because of them: a worker may come later. Executors of hip-62's queue do not say what they can do.
-"""
+"""Queues of jobs that no worker reads, and functions that none has."""
 
 import difflib
 from collections import defaultdict

@@ -1,8 +1,4 @@
-"""The standard variables of OpenTelemetry that decide on traces.
-
-The exporter itself reads the variables on how it sends (`OTEL_EXPORTER_OTLP_…`), and on who sends (`OTEL_SERVICE_NAME`,
-`OTEL_RESOURCE_ATTRIBUTES`).
-"""
+"""The standard variables of OpenTelemetry that decide on traces."""
 
 from collections.abc import Mapping
 from typing import Final

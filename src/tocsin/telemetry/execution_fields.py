@@ -1,8 +1,4 @@
-"""Fields by which a log line names its execution and its trace.
-
-Most lines about an execution have its ids, from the code or from context variables. Others have only the subject of a message, or the
-scope of the execution. Of the trace, a process remembers what it read. So the fields are completed in one place, for all lines.
-"""
+"""Fields by which a log line names its execution and its trace."""
 
 import sys
 from collections.abc import MutableMapping

@@ -1,8 +1,4 @@
-"""The trace ids of executions, for the log lines about them.
-
-Only some messages of an execution have its trace context. A process remembers it from those that it read or stored, so that its
-lines about all others have the trace id too.
-"""
+"""The trace ids of executions, for the log lines about them."""
 
 from collections import OrderedDict
 from typing import Final, cast

@@ -1,7 +1,4 @@
-"""The pytest plugin: the fixture `tocsin_app`.
-
-pytest loads it in every run, so it imports nothing of Tocsin before the fixture is used.
-"""
+"""The pytest plugin: the fixture `tocsin_app`."""
 
 from collections.abc import Callable
 from importlib import import_module

@@ -1,8 +1,4 @@
-"""Output of running attempts on its way to the log: lines, progress and heartbeats.
-
-Handlers only fill buffers, from any thread. A loop empties them twice a second. So neither a slow nor an absent NATS can
-delay a handler, and a flood of lines only drops lines.
-"""
+"""Output of running attempts on its way to the log: lines, progress and heartbeats."""
 
 import asyncio
 import threading

@@ -1,7 +1,4 @@
-"""The result or the failure of an attempt, as its report stores it.
-
-Bounded, plain JSON, and without secrets.
-"""
+"""The result or the failure of an attempt, as its report stores it."""
 
 import re
 import traceback

@@ -1,7 +1,4 @@
-"""One run of a worker over one connection.
-
-Its parts, in the order of the flow, and their shutdown.
-"""
+"""One run of a worker over one connection."""
 
 import asyncio
 from typing import Final

@@ -1,7 +1,4 @@
-"""Requests of gRPC calls to the HTTP API of the same process.
-
-The API decides on tokens, roles, visibility and rates.
-"""
+"""Requests of gRPC calls to the HTTP API of the same process."""
 
 import asyncio
 import json

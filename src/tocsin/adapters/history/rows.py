@@ -1,7 +1,4 @@
-"""Values and rows that every database of the history shares.
-
-The recorder that moved the offset last does not need to read its rows again.
-"""
+"""Values and rows that every database of the history shares."""
 
 import re
 from collections import OrderedDict

@@ -1,8 +1,4 @@
-"""An installation operated through its HTTP API: `tocsin --server URL`.
-
-Lists, facts and changes are requests. Facts are folded here, as they are beside the log, so that a command shows the same
-through the API and through NATS. The API records the identity of the caller's token.
-"""
+"""An installation operated through its HTTP API: `tocsin --server URL`."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress

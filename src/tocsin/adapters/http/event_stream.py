@@ -1,7 +1,4 @@
-"""The event stream of the API, read as the facts that it shows (`GET /v1/events`).
-
-A lost connection is opened again, and continues after the last event that arrived.
-"""
+"""The event stream of the API, read as the facts that it shows (`GET /v1/events`)."""
 
 import asyncio
 import json

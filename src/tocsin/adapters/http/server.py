@@ -1,7 +1,4 @@
-"""Serve the application on a socket, or in process without one.
-
-The in-process client is for adapters that serve the same operations over another protocol.
-"""
+"""Serve the application on a socket, or in process without one."""
 
 import asyncio
 import socket

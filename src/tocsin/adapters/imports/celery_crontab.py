@@ -1,7 +1,4 @@
-"""Celery's `crontab(…)` as a schedule.
-
-A time must match all five fields, the two day fields included. A range may run over the end of its field.
-"""
+"""Celery's `crontab(…)` as a schedule."""
 
 import re
 from typing import Any, Final

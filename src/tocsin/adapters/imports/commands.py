@@ -1,7 +1,4 @@
-"""Commands of a source as the `command` of a job or a step.
-
-A command of a shell is a `script`, which is no template. An argument or a variable is one, so its braces are escaped.
-"""
+"""Commands of a source as the `command` of a job or a step."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,8 +1,4 @@
-"""Values in a Python file, read from its syntax tree without execution.
-
-A literal, a name that is assigned once, simple arithmetic and a few harmless functions have a value. A call of another
-function is a `Call`, and everything else is `Unknown`: it is computed when the program runs.
-"""
+"""Values in a Python file, read from its syntax tree without execution."""
 
 import ast
 import operator

@@ -1,8 +1,4 @@
-"""Calls that a Python file makes when it is loaded, and that cannot be followed.
-
-Each may schedule something. A factory of another module has any name. So each call counts whose function is neither of this file nor of a package that
-schedules nothing by itself.
-"""
+"""Calls that a Python file makes when it is loaded, and that cannot be followed."""
 
 import ast
 import builtins

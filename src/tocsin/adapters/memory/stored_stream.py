@@ -1,7 +1,4 @@
-"""A stream in memory, with its index by subject.
-
-It stores bodies as bytes, so that every read passes through the codec as it does with a server.
-"""
+"""A stream in memory, with its index by subject."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

@@ -1,8 +1,4 @@
-"""Requests to a trace store that end in time, and the spans that it rejected.
-
-The exporter of OpenTelemetry sends them. It limits the time of each read alone, follows no redirects but counts them as successes, and
-drops the body of an answer.
-"""
+"""Requests to a trace store that end in time, and the spans that it rejected."""
 
 import os
 import threading

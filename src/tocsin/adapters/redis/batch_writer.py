@@ -1,8 +1,4 @@
-"""Recording of a batch of facts in one Redis transaction.
-
-The transaction fails if the offset in the stream has moved since it was read. Redis executes a transaction as a whole
-and writes it to its file as a whole, so rows and offset stay consistent, even after a kill.
-"""
+"""Recording of a batch of facts in one Redis transaction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta

@@ -1,9 +1,4 @@
-"""Pages of rows from sorted sets.
-
-A set is read in order from the cursor's place: the set of all rows, or the set of a condition. If there are several
-conditions, the server intersects their sets first. Conditions that no set can express, the text of an error and the
-beginning of an id, are tested row by row.
-"""
+"""Pages of rows from sorted sets."""
 
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

@@ -1,7 +1,4 @@
-"""The engine of a database, configured for fast writes and readers that never wait.
-
-Values and statements bypass SQLAlchemy's processing of each value, because recording is where the time goes.
-"""
+"""The engine of a database, configured for fast writes and readers that never wait."""
 
 import os
 import sqlite3

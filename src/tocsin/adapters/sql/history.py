@@ -1,7 +1,4 @@
-"""Implementation of `ports.History` in a SQL database.
-
-Every call is one transaction, in one of the threads that own the connections.
-"""
+"""Implementation of `ports.History` in a SQL database."""
 
 import asyncio
 from collections import Counter

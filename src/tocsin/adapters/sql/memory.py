@@ -1,8 +1,4 @@
-"""The history in the memory of this process, which ends with it.
-
-It is the history in SQLite, without a file. The tables are made once for each process by the same migrations, and copied for
-each history. A transaction takes less than a switch to a thread, so each runs at once.
-"""
+"""The history in the memory of this process, which ends with it."""
 
 import sqlite3
 from collections.abc import AsyncIterator

@@ -1,8 +1,4 @@
-"""The totals in a SQL database.
-
-The table holds, beside the totals, the `name` rows of the limited names, and `rebuild` rows with the places up to which the history
-was recorded before it was emptied.
-"""
+"""The totals in a SQL database."""
 
 from collections.abc import Iterable
 from typing import Final

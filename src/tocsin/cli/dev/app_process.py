@@ -1,8 +1,4 @@
-"""The process of one version of an application: `python -m tocsin.cli.dev.app_process DESCRIPTOR TARGET`.
-
-It imports the application, sends its definitions, waits for permission, and runs its worker until SIGTERM. It also ends when
-`tocsin dev` is gone.
-"""
+"""The process of one version of an application: `python -m tocsin.cli.dev.app_process DESCRIPTOR TARGET`."""
 
 import importlib.util
 import os

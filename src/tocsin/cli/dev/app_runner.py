@@ -1,7 +1,4 @@
-"""The application of `tocsin dev`, in the newest of its versions that is right.
-
-Each version is a process. A new version takes new tasks, while the version before finishes its running tasks.
-"""
+"""The application of `tocsin dev`, in the newest of its versions that is right."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator

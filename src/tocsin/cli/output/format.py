@@ -1,7 +1,4 @@
-"""The format of answers: text for users, JSON for programs.
-
-Text shows local times with their zone; JSON holds ISO 8601 times in UTC.
-"""
+"""The format of answers: text for users, JSON for programs."""
 
 import json
 import os

@@ -1,7 +1,4 @@
-"""The functions of the composition root that tests replace.
-
-`bootstrap` imports their modules at their first use, so that `tocsin --help` and shell completion start fast.
-"""
+"""The functions of the composition root that tests replace."""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager

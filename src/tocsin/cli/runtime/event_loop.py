@@ -1,7 +1,4 @@
-"""Running of commands on an event loop, with signals and garbage collection.
-
-The first signal cancels the command; a second signal ends the process immediately.
-"""
+"""Running of commands on an event loop, with signals and garbage collection."""
 
 import asyncio
 import gc

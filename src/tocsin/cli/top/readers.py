@@ -1,8 +1,4 @@
-"""Readers of running executions with their progress, and of jobs with their last outcome.
-
-The progress is looked up for a few executions at each read, in turn, so that the number of requests does not grow with the
-number of rows.
-"""
+"""Readers of running executions with their progress, and of jobs with their last outcome."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Texts of the screen.
-
-Texts of jobs, workers and users are no markup, change no terminal and have a limit.
-"""
+"""Texts of the screen."""
 
 from datetime import datetime
 from typing import Final

@@ -1,7 +1,4 @@
-"""A bound on the size of the program that RE2 makes of a regular expression.
-
-The library compiles a regular expression again at each evaluation, and `.{1000}` takes milliseconds.
-"""
+"""A bound on the size of the program that RE2 makes of a regular expression."""
 
 import re
 from typing import Final

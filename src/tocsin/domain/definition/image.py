@@ -1,8 +1,4 @@
-"""The names of container images.
-
-A short name is read as containerd reads it, `busybox` as `docker.io/library/busybox`: so two names of one image compare equal,
-and a node's own list of registries decides nothing.
-"""
+"""The names of container images."""
 
 import re
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Events of job locks, of leader leases and of agents.
-
-An agent has a name, which is configured, and an id, which is new at each start of the process. An operator disables a
-name; everything else is about one process.
-"""
+"""Events of job locks, of leader leases and of agents."""
 
 from datetime import datetime
 from typing import Literal

@@ -1,7 +1,4 @@
-"""Inputs: requests, reports and timers.
-
-A stage decides on each input, and only the decision is an event.
-"""
+"""Inputs: requests, reports and timers."""
 
 from datetime import datetime
 from typing import Final, Literal, Self, TypeAlias

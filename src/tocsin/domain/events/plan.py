@@ -1,7 +1,4 @@
-"""The plan of an execution, and the tree of a workflow.
-
-Its leaves are the steps of a plan. Workflows of the Open Job Spec have such a tree, and jobs with callbacks.
-"""
+"""The plan of an execution, and the tree of a workflow."""
 
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias

@@ -1,7 +1,4 @@
-"""The steps of a graph, with counts for decisions; a change copies few steps.
-
-So an event costs much less than one operation for each step.
-"""
+"""The steps of a graph, with counts for decisions; a change copies few steps."""
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping

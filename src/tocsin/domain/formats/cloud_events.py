@@ -1,8 +1,4 @@
-"""Public events as CloudEvents 1.0: the attributes, which go into headers (binary content mode).
-
-Types are those of the Open Job Spec's mapping (ojs-cloudevents-interop §5): events of ojs-cron begin with
-`org.openjobspec.`, and events of Tocsin alone with `org.openjobspec.x.`.
-"""
+"""Public events as CloudEvents 1.0: the attributes, which go into headers (binary content mode)."""
 
 from collections.abc import Mapping
 from typing import Final, assert_never

@@ -1,7 +1,4 @@
-"""The first and the last moment of a schedule.
-
-As in `every 5 minutes from 2027-03-01T09:00 until 2027-04-01T00:00`.
-"""
+"""The first and the last moment of a schedule."""
 
 import re
 from datetime import datetime

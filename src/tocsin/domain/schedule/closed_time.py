@@ -1,7 +1,4 @@
-"""The time in which a schedule does not fire: closed days and blackouts.
-
-Days are those on the clocks of the schedule's zone.
-"""
+"""The time in which a schedule does not fire: closed days and blackouts."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,7 +1,4 @@
-"""The meaning of a schedule, in English.
-
-The sentence is made from the parsed schedule, not from its text. A reader sees whether the two agree.
-"""
+"""The meaning of a schedule, in English."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import timedelta

@@ -1,7 +1,4 @@
-"""One field of a cron expression, parsed into a bit mask (`ojs-cron` 3.1 to 3.4).
-
-Bit n of a mask says whether the field names the value n. The next value is found by a shift and a count of zeros, without a list.
-"""
+"""One field of a cron expression, parsed into a bit mask (`ojs-cron` 3.1 to 3.4)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,8 +1,4 @@
-"""Wall-clock times that move to the next business day (`shift: next_business_day`).
-
-Only whole days move: each time of day of a closed day comes at the same time of the business day. So the rules for clock changes
-apply to the moved time as to any other.
-"""
+"""Wall-clock times that move to the next business day (`shift: next_business_day`)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

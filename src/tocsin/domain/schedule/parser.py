@@ -1,8 +1,4 @@
-"""`parse`: from the text of a user to a schedule.
-
-The form of the text determines its kind. `@…` is a special expression, `at` with a date is a single instant, words made of cron's
-characters are a cron expression, and everything else is English. `from` and `until` with a date at the end limit the schedule in time.
-"""
+"""`parse`: from the text of a user to a schedule."""
 
 import re
 from collections.abc import Callable

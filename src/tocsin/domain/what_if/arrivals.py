@@ -1,7 +1,4 @@
-"""The executions that need the locks of a job, with their durations.
-
-An execution that the log has arrives, waits for its worker and runs as recorded. Another takes the medians of its job.
-"""
+"""The executions that need the locks of a job, with their durations."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

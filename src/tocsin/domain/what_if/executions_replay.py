@@ -1,8 +1,4 @@
-"""The replay of executions: their locks, the slots of workers, and their ends.
-
-The functions of the lock decide (`domain.lock`), and those of the task board choose the next task of a limited queue. The replay
-keeps the time: it handles all steps in the order of the log, and at the same moment a request before an end.
-"""
+"""The replay of executions: their locks, the slots of workers, and their ends."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,4 @@
-"""The recorded past of a job: the decisions on its time, and its executions.
-
-A `Moment` orders events of one stream: by time, and at the same time by sequence.
-"""
+"""The recorded past of a job: the decisions on its time, and its executions."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,8 +1,4 @@
-"""Slots of workers, given out by the rules of the task board.
-
-An execution takes one slot of the queue of its first step, from its start to its end. In a paused queue no task starts, and the
-limits of a queue hold tasks back as in the matcher.
-"""
+"""Slots of workers, given out by the rules of the task board."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

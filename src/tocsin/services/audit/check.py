@@ -1,7 +1,4 @@
-"""The interface of a check, and the report of an audit.
-
-Each stream's events come in order.
-"""
+"""The interface of a check, and the report of an audit."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

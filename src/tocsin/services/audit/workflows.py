@@ -1,7 +1,4 @@
-"""The order of the steps of a workflow (I6), judged from each step upwards.
-
-The domain walks down from the root; both must agree.
-"""
+"""The order of the steps of a workflow (I6), judged from each step upwards."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

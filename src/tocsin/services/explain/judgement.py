@@ -1,7 +1,4 @@
-"""The judgement of an instant.
-
-It finds the definition in force, whether that definition named the instant, and the decision.
-"""
+"""The judgement of an instant."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace

@@ -1,8 +1,4 @@
-"""Memory of every job between requests, which follows the jobs that change.
-
-With 100,000 jobs, to look at each job takes longer than all else that a request does. Few jobs change between two requests,
-and a job that did not change is the same object.
-"""
+"""Memory of every job between requests, which follows the jobs that change."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence

@@ -1,8 +1,4 @@
-"""Following of the jobs while no request does.
-
-The first list after a start reads the ledgers of all jobs, and a list after a long time reads all that happened since. With
-100,000 jobs this takes seconds. So that no caller waits for it, the server does it at its start and every few seconds.
-"""
+"""Following of the jobs while no request does."""
 
 from collections.abc import Sequence
 from functools import partial

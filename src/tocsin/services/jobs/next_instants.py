@@ -1,7 +1,4 @@
-"""The state and the next instant of every job, calculated once for each ledger.
-
-They are counted by audience, so that each caller gets exact numbers without a look at each job.
-"""
+"""The state and the next instant of every job, calculated once for each ledger."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter

@@ -1,8 +1,4 @@
-"""Output of an execution: its last lines, and the progress of each step.
-
-Only the workers that received an attempt can store something under its subjects, so these are read, and no others. They may write
-anything, so no text of it reaches a terminal unchanged.
-"""
+"""Output of an execution: its last lines, and the progress of each step."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping

@@ -1,7 +1,4 @@
-"""Progress of workers over HTTP (ojs-progress).
-
-A report replaces the progress of a step, and is a heartbeat too: it extends the lease. It decides nothing, and may be lost.
-"""
+"""Progress of workers over HTTP (ojs-progress)."""
 
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""Leases of workers over HTTP, which cannot keep a delivery alive (ojs-worker-protocol).
-
-Such a worker holds a task under a visibility lease. A timer of the log ends the lease (`stages.lease_keeper`); a heartbeat
-postpones the timer. Only the log knows the holder and the lease, so every copy of the API accepts the report on a task that
-another copy delivered.
-"""
+"""Leases of workers over HTTP, which cannot keep a delivery alive (ojs-worker-protocol)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

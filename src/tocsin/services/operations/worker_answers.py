@@ -1,7 +1,4 @@
-"""Reports of workers over HTTP on the tasks that they hold (ojs-worker-protocol, ACK and FAIL).
-
-The report is an input as any worker's is. The call waits for the decision of the stages and returns it.
-"""
+"""Reports of workers over HTTP on the tasks that they hold (ojs-worker-protocol, ACK and FAIL)."""
 
 import asyncio
 from collections.abc import Sequence

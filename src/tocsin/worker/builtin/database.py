@@ -1,7 +1,4 @@
-"""A transaction in a database, in a thread, which can be cancelled.
-
-Each attempt has a connection of its own, so that nothing that a statement leaves in its session reaches another job.
-"""
+"""A transaction in a database, in a thread, which can be cancelled."""
 
 import asyncio
 import sqlite3

@@ -1,8 +1,4 @@
-"""The output of a process as lines of the execution.
-
-A process may write faster than lines can be kept, or write no line break at all. So only the newest lines that wait are kept,
-the others are counted, and a long line is cut.
-"""
+"""The output of a process as lines of the execution."""
 
 from collections import deque
 from collections.abc import Callable

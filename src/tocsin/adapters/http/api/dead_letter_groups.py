@@ -1,7 +1,4 @@
-"""Dead letters by job and kind of error, and their replay (hip-62, Dead Letter Handling).
-
-The paths are `/v1/dead-letters/groups` and `/v1/dead-letters/replay-all`.
-"""
+"""Dead letters by job and kind of error, and their replay (hip-62, Dead Letter Handling)."""
 
 import asyncio
 from collections.abc import Iterable, Sequence

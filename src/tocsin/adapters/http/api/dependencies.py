@@ -1,8 +1,4 @@
-"""Parameters that handlers share: the components, the reason and the precondition of a change.
-
-The composition root builds the components. A precondition is RFC 9110's `If-Match` on the sequence of the job's last
-definition event.
-"""
+"""Parameters that handlers share: the components, the reason and the precondition of a change."""
 
 import asyncio
 import time

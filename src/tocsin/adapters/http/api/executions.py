@@ -1,7 +1,4 @@
-"""`/v1/executions`: list, show and cancel executions (hip-62, API Endpoints).
-
-Lists come from the history, which follows the log with a short delay. A single execution is folded from its current events.
-"""
+"""`/v1/executions`: list, show and cancel executions (hip-62, API Endpoints)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress

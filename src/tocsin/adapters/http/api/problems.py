@@ -1,8 +1,4 @@
-"""Problems: the answers to failed requests as RFC 9457 problem details.
-
-`PROBLEMS` lists every kind of problem. `problem_of` maps an exception to its problem, and `log_and_answer` also logs failures
-of the server. Paths of the Open Job Spec answer the same problems in its own shape (`ojs.protocol`).
-"""
+"""Problems: the answers to failed requests as RFC 9457 problem details."""
 
 import json
 from collections.abc import Mapping

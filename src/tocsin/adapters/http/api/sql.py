@@ -1,7 +1,4 @@
-"""`/v1/sql`: statements about jobs (scratchbird §9).
-
-Each statement needs the permission of the operation that it stands for.
-"""
+"""`/v1/sql`: statements about jobs (scratchbird §9)."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import nullcontext, suppress

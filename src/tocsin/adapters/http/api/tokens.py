@@ -1,7 +1,4 @@
-"""`/v1/tokens`, the tokens, for administrators; and `/v1/me`, the caller.
-
-Answers to a creation are not kept for repeated requests, because they hold the token.
-"""
+"""`/v1/tokens`, the tokens, for administrators; and `/v1/me`, the caller."""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

@@ -1,8 +1,4 @@
-"""Visibility of agents to callers that are bound to namespaces.
-
-An agent belongs to the namespaces of its queues. An agent that also serves queues outside them belongs to the installation: a
-bound caller neither lists nor changes it.
-"""
+"""Visibility of agents to callers that are bound to namespaces."""
 
 from collections.abc import Iterable, Sequence
 

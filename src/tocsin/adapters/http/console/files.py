@@ -1,7 +1,4 @@
-"""The files of the console, from the installed package.
-
-All files are read and compressed once, and a path is looked up among their names. So no path reaches another file.
-"""
+"""The files of the console, from the installed package."""
 
 import gzip
 import hashlib

@@ -1,7 +1,4 @@
-"""The gauges of queues.
-
-Jobs may name any number of queues, so those beyond a limit share one series.
-"""
+"""The gauges of queues."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeAlias

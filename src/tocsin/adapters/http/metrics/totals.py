@@ -1,7 +1,4 @@
-"""The counters of an installation, from the totals of its history.
-
-Every registered job has its series from its registration on, at zero, because `increase()` does not see the first value of a series.
-"""
+"""The counters of an installation, from the totals of its history."""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

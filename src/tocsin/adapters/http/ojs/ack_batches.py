@@ -1,7 +1,4 @@
-"""`/ojs/v1/workers/ack/batch`: report several jobs as completed in one request, an extension.
-
-A worker that fetched several jobs in one request ends them in one, for a fraction of the cost of a request for each.
-"""
+"""`/ojs/v1/workers/ack/batch`: report several jobs as completed in one request, an extension."""
 
 import asyncio
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""The events of one part of the log. Each message is folded once.
-
-A part is read page by page, and only what its events need is kept. An execution may have begun before the part: then its earlier
-events are loaded, up to a number for the whole list.
-"""
+"""The events of one part of the log. Each message is folded once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

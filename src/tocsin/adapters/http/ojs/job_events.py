@@ -1,7 +1,4 @@
-"""Events of jobs (ojs-events §4.1).
-
-A stored event may stand for several: the last failure of a job is `job.failed`, and `job.discarded` too.
-"""
+"""Events of jobs (ojs-events §4.1)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field

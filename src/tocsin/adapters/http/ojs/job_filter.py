@@ -1,7 +1,4 @@
-"""The jobs that a `filter` selects for a request on several jobs (ojs-bulk-operations §6.1).
-
-Candidates come from the history, and the newest events of each decide. A request searches a part of them, and its cursor continues.
-"""
+"""The jobs that a `filter` selects for a request on several jobs (ojs-bulk-operations §6.1)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence

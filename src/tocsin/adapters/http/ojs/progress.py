@@ -1,7 +1,4 @@
-"""`/ojs/v1/jobs/{id}/progress`: progress and checkpoints of jobs (ojs-progress; PRG-001, 002 and 004 to 008).
-
-Progress beyond the last attempt's is not kept. A job of several steps shows the step that runs.
-"""
+"""`/ojs/v1/jobs/{id}/progress`: progress and checkpoints of jobs (ojs-progress; PRG-001, 002 and 004 to 008)."""
 
 from email.utils import format_datetime
 from typing import Any, Final

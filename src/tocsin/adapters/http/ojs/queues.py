@@ -1,7 +1,4 @@
-"""`/ojs/v1/queues`: list, show, pause and resume queues (ojs-queue-config, ojs-http-binding §11).
-
-A pause is an operator's decision, an event of the queue.
-"""
+"""`/ojs/v1/queues`: list, show, pause and resume queues (ojs-queue-config, ojs-http-binding §11)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext

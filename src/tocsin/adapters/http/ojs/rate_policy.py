@@ -1,8 +1,4 @@
-"""The rate limit of a job (ojs-rate-limiting §6): what this server keeps of it.
-
-The algorithm is a token bucket. A `rate` allows `limit` starts at once after a pause, and a `throttle` one at a time. Without a
-`key`, starts are counted by queue.
-"""
+"""The rate limit of a job (ojs-rate-limiting §6): what this server keeps of it."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, TypeAlias

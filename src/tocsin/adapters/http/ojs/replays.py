@@ -1,7 +1,4 @@
-"""Dead letters that were retried.
-
-A job keeps the id of its first execution, and its newest execution stands for it.
-"""
+"""Dead letters that were retried."""
 
 from collections.abc import Sequence
 

@@ -1,7 +1,4 @@
-"""Fields of the requests of workers (ojs-worker-protocol).
-
-An error is stored with the execution, so its texts and details are bounded.
-"""
+"""Fields of the requests of workers (ojs-worker-protocol)."""
 
 from typing import Any, Final
 

@@ -1,7 +1,4 @@
-"""`/ojs/v1/workers`: workers in any language fetch tasks and report (ojs-worker-protocol, ojs-http-binding §10).
-
-`fast_routes` serves them.
-"""
+"""`/ojs/v1/workers`: workers in any language fetch tasks and report (ojs-worker-protocol, ojs-http-binding §10)."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

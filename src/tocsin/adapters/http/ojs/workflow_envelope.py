@@ -1,8 +1,4 @@
-"""Validate the workflows of the Open Job Spec (ojs-workflows, ojs-http-binding §14).
-
-A workflow is written in one of two forms: a chain, group or batch whose members may be workflows again, or steps that name the
-steps they depend on, as the official Python SDK writes it. Both become one definition with a step for each job, and the tree that says when each may run.
-"""
+"""Validate the workflows of the Open Job Spec (ojs-workflows, ojs-http-binding §14)."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,4 @@
-"""Events of workflows and of their jobs (ojs-workflows, appendix B).
-
-A stored event may stand for several: the report on the last job of a chain completes the job, its step and the workflow.
-"""
+"""Events of workflows and of their jobs (ojs-workflows, appendix B)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field

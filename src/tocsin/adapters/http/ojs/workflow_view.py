@@ -1,8 +1,4 @@
-"""Show an execution as a workflow of the Open Job Spec (ojs-workflows §8, §9.6, §11).
-
-The states of nodes follow from those of their jobs, which `job_view` shows. The workflow's own state is that of the execution, so it changes
-by one guarded event.
-"""
+"""Show an execution as a workflow of the Open Job Spec (ojs-workflows §8, §9.6, §11)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,7 +1,4 @@
-"""`/ojs/v1/workflows`: create, show, cancel and retry workflows of the Open Job Spec (ojs-workflows §11).
-
-A workflow is one execution, and each of its jobs is a step. So `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
-"""
+"""`/ojs/v1/workflows`: create, show, cancel and retry workflows of the Open Job Spec (ojs-workflows §11)."""
 
 from typing import Any, Final
 

@@ -1,7 +1,4 @@
-"""The environment of Alembic.
-
-All revisions run in the transaction of `migration.migrate`, which holds the lock.
-"""
+"""The environment of Alembic."""
 
 from alembic import context
 

@@ -1,7 +1,4 @@
-"""Check the processes on the log of commits.
-
-The checks report the leaders, the progress of each process, and the reasons for late commits.
-"""
+"""Check the processes on the log of commits."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta

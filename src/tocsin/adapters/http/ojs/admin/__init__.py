@@ -1,7 +1,4 @@
-"""`/ojs/v1/admin`: what operators and dashboards read and do (ojs-admin-api).
-
-The answers rest on the history, which may be a moment old.
-"""
+"""`/ojs/v1/admin`: what operators and dashboards read and do (ojs-admin-api)."""
 
 from typing import Final
 

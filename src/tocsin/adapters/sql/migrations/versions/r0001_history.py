@@ -1,7 +1,4 @@
-"""The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9).
-
-They are the tables of `tables.py` that no later revision makes. A revision that changes such a table leaves the first a copy of the tables.
-"""
+"""The tables of hip-62 with the columns of the other documents, and scratchbird's views (§9)."""
 
 from contextlib import suppress
 

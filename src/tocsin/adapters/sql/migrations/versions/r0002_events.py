@@ -1,7 +1,4 @@
-"""The events of executions, dead letters and ledgers, as the log stored them.
-
-The rows of the first revision have no events. `tocsin history rebuild` makes them; until then, the log is read for it.
-"""
+"""The events of executions, dead letters and ledgers, as the log stored them."""
 
 from alembic import op
 
