@@ -10,6 +10,7 @@ from tests.properties import examples
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.formats import read_job
+from tocsin.domain.statement_error import StatementError
 from tocsin.domain.statements import (
     AlterJob,
     CancelRun,
@@ -19,7 +20,6 @@ from tocsin.domain.statements import (
     Select,
     ShowCreateJob,
     ShowJobs,
-    StatementError,
     altered,
     create_statement,
     defined,

@@ -75,7 +75,7 @@ def test_explanation_has_every_field() -> None:
         "on 2027-03-14 at 07",
     ]
     assert explanation.warnings[0].endswith("02:30 does not exist and will not fire (see dst.gap)")
-    assert explanation.timezone_database == timezones.database().version
+    assert explanation.timezone_database == timezones.timezone_database().version
 
 
 def test_an_explanation_follows_the_job_s_wishes() -> None:

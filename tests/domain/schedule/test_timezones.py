@@ -106,7 +106,7 @@ def test_zone_with_a_fixed_offset_is_a_warning() -> None:
 
 
 def test_every_allowed_zone_can_be_used() -> None:
-    names = timezones.database().names
+    names = timezones.timezone_database().names
     assert names <= available_timezones()
     assert len(names) > 500
     for name in names:
@@ -127,13 +127,13 @@ def test_s03_new_zone_data_applies_to_existing_schedules(tmp_path: Path) -> None
     (tmp_path / "zones").write_text("UTC\nEurope/Berlin\n")
     try:
         install(TimezoneDatabase(tmp_path))
-        assert timezones.database().version == "2042z"
+        assert timezones.timezone_database().version == "2042z"
         assert schedule.next_after(SUMMER, anchor=SUMMER) == datetime(2026, 7, 1, tzinfo=UTC) + timedelta(days=1)
         with pytest.raises(ScheduleError):
             parse("0 9 * * *", "America/New_York")
     finally:
         refreshed = refresh()
-    assert refreshed.version == timezones.database().version != "2042z"
+    assert refreshed.version == timezones.timezone_database().version != "2042z"
     assert schedule.next_after(SUMMER, anchor=SUMMER) == datetime(2026, 7, 1, 7, tzinfo=UTC)
 
 
@@ -164,7 +164,7 @@ def changes(name: str) -> list[tuple[int, int, int]]:
     return [change for change in zip(instants, before, after, strict=True) if change[1] != change[2]]
 
 
-ALL_CHANGES = {name: changes(name) for name in sorted(timezones.database().names)}
+ALL_CHANGES = {name: changes(name) for name in sorted(timezones.timezone_database().names)}
 
 
 def test_no_two_clock_changes_are_too_close() -> None:

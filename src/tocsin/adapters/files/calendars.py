@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from pydantic import ValidationError
 
-from ...domain.definition import Calendar, DefinitionError, DefinitionProblem, is_name, problems_of, show
+from ...domain.definition import Calendar, DefinitionError, DefinitionProblem, is_name, problems, show
 from ...domain.schedule import compact
 from ..extras import ExtraNotInstalled, extra_of
 from .icalendar_days import MAX_BYTES, days_of_file
@@ -67,7 +67,7 @@ class CalendarSection:
         try:
             Calendar.model_validate({"name": name, **fields})
         except ValidationError as error:
-            raise DefinitionError(*problems_of(error)) from None
+            raise DefinitionError(*problems(error)) from None
         self.calendars[name] = {"name": name, **fields}
 
     def _resolved(self, written: object, folder: Path) -> Resolved:

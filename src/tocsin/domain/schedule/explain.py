@@ -165,7 +165,7 @@ def explain(
         ),
         clock_changes=tuple(describe(change, timezone) for change in changes),
         warnings=warnings_at(schedule, now),
-        timezone_database=timezones.database().version,
+        timezone_database=timezones.timezone_database().version,
     )
 
 

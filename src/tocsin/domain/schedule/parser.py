@@ -108,8 +108,8 @@ def parse(text: str, timezone: str = "UTC", *, dst: DstPolicy | None = None, day
     Raises:
         ScheduleError: the text is invalid, ambiguous, or names no instant.
     """
-    schedule = _parse(text, timezone, dst or SPECIFIED, timezones.database())
-    return schedule if days is None else _on_days(schedule, days, timezones.database())
+    schedule = _parse(text, timezone, dst or SPECIFIED, timezones.timezone_database())
+    return schedule if days is None else _on_days(schedule, days, timezones.timezone_database())
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -167,7 +167,7 @@ def zone_in(text: str) -> str | None:
     last = _LAST_WORD.search(without_bounds(text)) if len(text) <= _LONGEST and text.isascii() else None
     if last is None:
         return None
-    names = timezones.database().names
+    names = timezones.timezone_database().names
     return next((name for name in (last[1], last[1].upper()) if name in names), None)
 
 

@@ -276,7 +276,7 @@ class _InForce:
     database = packaged()
 
 
-def database() -> TimezoneDatabase:
+def timezone_database() -> TimezoneDatabase:
     return _COMPARED.get() or _InForce.database
 
 
@@ -288,7 +288,7 @@ def install(replacement: TimezoneDatabase) -> None:
 def refresh() -> TimezoneDatabase:
     """Read the `tzdata` package again after an upgrade on disk."""
     install(packaged())
-    return database()
+    return timezone_database()
 
 
 _COMPARED: Final[ContextVar[TimezoneDatabase | None]] = ContextVar("compared", default=None)
@@ -306,7 +306,7 @@ def using(other: TimezoneDatabase) -> Iterator[None]:
 
 
 def zone(name: str) -> Zone:
-    return database().zone(name)
+    return timezone_database().zone(name)
 
 
 def validate_timezone(name: str) -> str:
@@ -315,4 +315,4 @@ def validate_timezone(name: str) -> str:
     Raises:
         ScheduleError: offsets, abbreviations, unknown names, and names that only look like zones (`posix/UTC`).
     """
-    return validate(name, database().names)
+    return validate(name, timezone_database().names)

@@ -3,35 +3,8 @@
 text ──grammar──▶ tree ──reader──▶ statements ──definitions──▶ definition of a job ──writer──▶ text
 """
 
-from ..statement_error import StatementError
-from .definitions import altered, defined
-from .model import (
-    AlterJob,
-    CancelRun,
-    CreateJob,
-    DropJob,
-    ExecuteJob,
-    Select,
-    ShowCreateJob,
-    ShowJobs,
-    Statement,
-)
-from .reader import read_statements
-from .writer import create_statement
-
-__all__ = [
-    "AlterJob",
-    "CancelRun",
-    "CreateJob",
-    "DropJob",
-    "ExecuteJob",
-    "Select",
-    "ShowCreateJob",
-    "ShowJobs",
-    "Statement",
-    "StatementError",
-    "altered",
-    "create_statement",
-    "defined",
-    "read_statements",
-]
+from .definitions import *
+from .model import *
+from .reader import *
+from .writer import *
+# ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once
