@@ -36,6 +36,7 @@ from .shards import ShardMap, ShardMaps
 from .silences import Silences
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations
+    from ..domain.what_if import WhatIfReport
     from .explain import Answer
     from .health import Status
     from .operations.backfill import Asked, Backfill, Span
@@ -49,7 +50,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operat
     from .statements import StatementResult
     from .timeline import Revision
     from .trigger_test import GivenEvent, TriggerAnswer
-    from .what_if import Question, WhatIfReport
+    from .what_if import Question
 
 
 class LocalOperator:

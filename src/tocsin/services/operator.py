@@ -19,6 +19,7 @@ from .operations.errors import OperationError
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
     from ..domain.events import Silence
+    from ..domain.what_if import WhatIfReport
     from .agent_grants import GrantAnswer, GrantVerb
     from .definition_settings import DefinitionSettings
     from .explain import Answer
@@ -40,7 +41,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .statements import StatementResult
     from .timeline import Revision
     from .trigger_test import GivenEvent, TriggerAnswer
-    from .what_if import Question, WhatIfReport
+    from .what_if import Question
 
 OUTCOMES: Final = 10
 """Newest executions of a job that are searched for its last outcome."""

@@ -17,6 +17,7 @@ from ...domain.events import Input, Message, Namespace, Recorded, Shard, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
+from ...domain.what_if import WhatIfReport
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ...services.agent_grants import GrantAnswer, GrantVerb
@@ -45,7 +46,7 @@ from ...services.shards import ShardMap
 from ...services.statements import StatementResult
 from ...services.timeline import Revision, no_definition
 from ...services.trigger_test import GivenEvent, TriggerAnswer
-from ...services.what_if import Question, WhatIfReport
+from ...services.what_if import Question
 from ...telemetry.execution_fields import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, if_match, job_of, open_api, path_of, read_as, reason_header, recorded_of

@@ -20,8 +20,7 @@ from ..runtime.session import Session, session_of
 from .apply import OWNER, File, read
 
 if TYPE_CHECKING:
-    from ...domain.what_if import WhatIfJob
-    from ...services.what_if import WhatIfReport
+    from ...domain.what_if import WhatIfJob, WhatIfReport
 
 SHOWN: Final = 5
 """Instants and executions of each job that the text lists; `-o json` has more of them."""

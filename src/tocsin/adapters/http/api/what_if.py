@@ -7,7 +7,8 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchem
 
 from ....domain import formats
 from ....domain.events import Message, Recorded
-from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf, WhatIfReport
+from ....domain.what_if import WhatIfReport
+from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
 from .dependencies import Calculate, Here
 from .jobs import json_answer, with_defaults
