@@ -1,16 +1,21 @@
 """The definitions of a job along its time, and the times without a leader."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
+from ... import subjects
 from ...domain.definition import JobDefinition
-from ...domain.events import DefinitionFact, Due, Message, Passed, Recorded
+from ...domain.definition_changes import changed_fields
+from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded
 from ...domain.ledger import PUNCTUALITY
 from ...domain.schedule import Schedule
+from ...ports import EventLog
 from ..explain.evidence import Evidence, Regime, gaps, last_instant, regimes_of
 from ..explain.judgement import INSTANT, anchor, began
-from .model import Decision, Span, Version, Window
+from ..explain.reader import read_evidence
+from ..operations.errors import NotFound
+from .model import Decision, Revision, Span, Version, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,3 +146,50 @@ def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: dateti
 def seen_everything(definitions: Sequence[Recorded[DefinitionFact]]) -> frozenset[int]:
     """Return the sequences of all definitions: what a caller without limits sees."""
     return frozenset(recorded.sequence for recorded in definitions)
+
+
+async def read_revisions(log: EventLog, job: str) -> list[Revision]:
+    """Return all revisions of a job, newest first.
+
+    Raises:
+        JobNotFound: no event mentions the job.
+    """
+    evidence = await read_evidence(log, job, with_leadership=False)
+    return revisions_of(Ledger(evidence, seen_everything(evidence.definitions)))
+
+
+async def read_definition(log: EventLog, job: str, revision: int) -> JobDefinition:
+    """Return the definition of a revision.
+
+    Raises:
+        NotFound: the revision defines nothing.
+    """
+    recorded = await log.get(subjects.ledger(job), revision)
+    fact = None if recorded is None else recorded.message
+    if not isinstance(fact, Defined) or fact.job != job:
+        raise no_definition(job, revision)
+    return fact.definition
+
+
+def no_definition(job: str, revision: int) -> NotFound:
+    """Return the error of a revision without a definition."""
+    return NotFound(f"job {job!r} has no definition {revision}. `tocsin jobs history {job}` lists its revisions")
+
+
+def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None = None) -> list[Revision]:
+    """Return the revisions that the caller sees before a sequence, newest first."""
+    current = ledger.all[-1].sequence
+    revisions = list[Revision]()
+    last: JobDefinition | None = None
+    for regime in ledger.all:
+        if not ledger.is_seen(regime):
+            last = None
+            continue
+        version, after = version_of(regime.fact), regime.definition
+        is_edit = version.kind == "defined" and last is not None and after is not None
+        changed = tuple(diff.field for diff in changed_fields(last, after)) if is_edit and last and after else ()
+        is_current = version.sequence == current
+        revisions.append(Revision(**asdict(version), changed=changed, is_current=is_current))
+        last = after
+    shown = [revision for revision in reversed(revisions) if before is None or revision.sequence < before]
+    return shown[:limit]
