@@ -17,11 +17,12 @@ from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.adapters.scope_tails import stays
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
 from tocsin.domain.commit import LogHead, Seal
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import AgentSwitched, Defined, Message, QueuePaused, Resolved
+from tocsin.domain.events import AgentSwitched, Defined, Message, QueuePaused, QueueResumed, Resolved
 from tocsin.engine import heads, scope_numbers
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.heads import SHOWN, Heads
@@ -35,7 +36,7 @@ SECRET = b"1" * 32
 SCOPES: dict[str, Callable[[int], Message]] = {
     "ledger.a.>": lambda n: defined("a", n),
     "ledger.b.>": lambda n: defined("b", n),
-    "queue.q.>": lambda n: QueuePaused(queue="q", reason=str(n)),
+    "queue.q.>": lambda n: QueuePaused(queue="q", reason=str(n)) if n % 2 else QueueResumed(queue="q"),
     "agent.x.all.>": lambda n: AgentSwitched(name="x", enabled=n % 2 == 0),
     "dead-letter.a.d.>": lambda n: Resolved(job="a", id="d", reason=str(n)),
 }
@@ -259,7 +260,7 @@ async def test_guards_hold_wherever_processes_begin(world: World, seed: int, mon
     monkeypatch.setattr(scope_numbers, "MAX_SCOPES", chance.choice([2, 4, 1_000]))
     tails, numbers = dict.fromkeys(SCOPES, 0), [0]
     async with AsyncExitStack() as stack:
-        _, folding = await stack.enter_async_context(world.running(folds=True))
+        folder, folding = await stack.enter_async_context(world.running(folds=True))
         for step in range(25):
             match chance.random():
                 case x if x < 0.25:
@@ -280,6 +281,10 @@ async def test_guards_hold_wherever_processes_begin(world: World, seed: int, mon
                         tails[scope] = number
                         numbers.append(number)
                     assert await view.tail(scope) == tails[scope]
+                    if stays(scope):  # operators expect the newest event that they loaded
+                        folding.fold_received()
+                        for loaded in (await view.load(scope), await folder.load(scope)):
+                            assert (loaded[-1].sequence if loaded else 0) == tails[scope]
 
 
 def test_heads_are_few_and_the_nearest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

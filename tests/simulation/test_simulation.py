@@ -81,6 +81,12 @@ def test_guarantees_hold_in_each_layout(engine: Engine) -> None:
     assert not failed, "\n".join(failed)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [pytest.param(1_000_002, id="a queue is paused again after a snapshot")])
+def test_seed_that_found_a_fault_is_well(seed: int) -> None:
+    assert "all well" in told(play(seed, "separate"))
+
+
 def test_seeds_share_all_layouts() -> None:
     assert {engine_of(seed) for seed in range(30)} == set(get_args(Engine))
 

@@ -315,4 +315,4 @@ def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:
         events = {one.sequence: one for one in (*tail.changes, tail.due, tail.time) if one is not None}
         yield from (events[number] for number in sorted(events))
     elif isinstance(queue := fold.states.get(scope), Queue):
-        yield from (one for one in (queue.pause, queue.purge) if one is not None)
+        yield from queue.events

@@ -1,6 +1,6 @@
 """Decisions of operators about a queue: its pause, and the purge of its tasks."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Final
@@ -14,6 +14,8 @@ class Queue:
 
     pause: Recorded[QueuePaused] | None = None
     """The newest pause; None: the queue is open."""
+    resumption: Recorded[QueueResumed] | None = None
+    """The newest resumption; None: the queue is paused, or was never paused."""
     purge: Recorded[QueuePurged] | None = None
     """The newest purge. It covers all earlier purges."""
 
@@ -21,6 +23,12 @@ class Queue:
     def is_paused(self) -> bool:
         """Whether its tasks wait until it is resumed."""
         return self.pause is not None
+
+    @property
+    def events(self) -> Sequence[Recorded[Message]]:
+        """The events that make this state, oldest first; the last is the queue's newest."""
+        known: Iterable[Recorded[Message] | None] = (self.pause, self.resumption, self.purge)
+        return sorted(filter(None, known), key=lambda one: one.sequence)
 
     def purges(self, task: int) -> bool:
         """Return whether the task at a sequence of the log is purged, if it waits."""
@@ -33,9 +41,13 @@ initial: Final = Queue()
 def evolve(state: Queue, recorded: Recorded[Message]) -> Queue:
     match recorded.message:
         case QueuePaused() as fact:
-            return replace(state, pause=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
-        case QueueResumed():
-            return replace(state, pause=None)
+            return replace(
+                state, pause=Recorded(fact, recorded.subject, recorded.sequence, recorded.time), resumption=None
+            )
+        case QueueResumed() as fact:
+            return replace(
+                state, pause=None, resumption=Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
+            )
         case QueuePurged() as fact:
             return replace(state, purge=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
         case _:

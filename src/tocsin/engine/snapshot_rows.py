@@ -13,7 +13,7 @@ inputs that wait, and hashes of ids.
   - lock          lock.<job>….*                                                         its holder, fence and queue
   - unique        unique.<job>.<key>.>                                                  its holders
   - dead-letter   dead-letter.<job>….>  all, without attempts
-  - queue         queue.<name>.>        the newest pause and purge
+  - queue         queue.<name>.>        the newest pause or resumption, the newest purge
   - runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
   - use           use.<namespace>.>                                                     its daily use (`daily_use.DailyUse`)
   - cron          cron.….               the newest, and of open executions              the subject of each event
@@ -190,8 +190,7 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
         case JobRuns() | DailyUse():
             return first, Row(scope, 0, (), _value(state))
         case Queue():
-            events: list[Any] = [event for event in (state.pause, state.purge) if event is not None]
-            return first, Row(scope, number, tuple(map(_stored, sorted(events, key=_number))))
+            return first, Row(scope, number, tuple(map(_stored, state.events)))
         case _ if first == "ledger":
             tail = copy.ledgers[scope]
             unique = {event.sequence: event for event in (*tail.changes, tail.due, tail.time) if event is not None}
@@ -230,11 +229,7 @@ def _lock_value(state: Lock) -> _Lock:
 def _letter_events(state: DeadLetter) -> list[Recorded[Any]]:
     events: list[Recorded[Any]] = [event for event in (state.kept, state.resolved) if event is not None]
     events += [Recorded(r.fact, subjects.subject_of(r.fact), r.sequence, r.at) for r in state.replays]
-    return sorted(events, key=_number)
-
-
-def _number(recorded: Recorded[Any]) -> int:
-    return recorded.sequence
+    return sorted(events, key=lambda recorded: recorded.sequence)
 
 
 def _stored(recorded: Recorded[Any]) -> StoredEvent:
