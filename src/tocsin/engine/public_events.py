@@ -1,8 +1,8 @@
 """Public events, and the first event of an execution, each written exactly once (ojs-cron §9).
 
-`required_event` is the only place that decides which public event a decision requires. A stage stores its decision first
-and then calls `announce` in its next step, which looks for the event among those that came after the decision. So the same request
-again announces nothing twice.
+`required_event` is the only place that decides which public event a decision requires. `plan` announces an admission in the same step. After any
+other decision a stage calls `announce` in its next step, which looks for the event among those that came after the decision. So the same
+request again announces nothing twice.
 """
 
 from collections.abc import Callable, Sequence
@@ -192,7 +192,13 @@ def announce(
             return DONE
         if any(required.matches(recorded.message) for recorded in states(RANGE((required.subject, required.after)))):
             return DONE
-    return done(Events(ref, (required.make(runs_before(newest, required.definition, states) + 1),)))
+    return done(_announcement(required, states))
+
+
+def _announcement(required: RequiredEvent, states: States) -> Events:
+    """Return the public event with the next number of runs."""
+    ref = PUBLIC_EVENT(required.subject)
+    return Events(ref, (required.make(runs_before(states(ref), required.definition, states) + 1),))
 
 
 SKIPPED_AT_ONCE: Final = 250
@@ -331,14 +337,6 @@ def triggered_event(job: str) -> Ref[Message | None]:
     return PUBLIC_EVENT(public_event("triggered", job))
 
 
-def is_announced(decision: Message) -> bool:
-    """Return whether a decision on an execution requires a public event."""
-    if isinstance(decision, Skipped):
-        return decision.is_announced
-    admitted = decision.admitted if isinstance(decision, Dispatched) else decision
-    return isinstance(admitted, Admitted) and admitted.plan.definition > 0
-
-
 BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, FannedOut, PoisonMessage)
 """The messages that planning an execution stores."""
 
@@ -352,8 +350,13 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
     state = states(ref)
     if state.status is not Status.UNKNOWN:
         return announce_decision(state.decided, states, now)
-    event = Events(ref, (admit_and_dispatch(first, key=key) if isinstance(first, Admitted) else first,))
-    return again(event) if is_announced(first) else done(event)
+    if not isinstance(first, Admitted):
+        event = Events(ref, (first,))
+        return again(event) if isinstance(first, Skipped) and first.is_announced else done(event)
+    admission = Events(ref, (admit_and_dispatch(first, key=key),))
+    # The executions on several shards are announced together, because each counts as a run.
+    required = None if first.plan.occurrence is not None else required_event(first, sequence=0, now=now)
+    return done(admission) if required is None else done(admission, _announcement(required, states))
 
 
 def announce_decision(decided: Recorded[Message] | None, states: States, now: datetime) -> Step:
