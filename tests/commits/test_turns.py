@@ -245,16 +245,16 @@ async def test_reader_waits_while_too_much_is_read_ahead(monkeypatch: pytest.Mon
     monkeypatch.setattr(intake, "MAX_BYTES", 100)
     floor = 0
     ahead = Intake(lambda _: floor)
-    for sequence in range(1, 11):
+    for sequence in range(2, 11, 2):
         assert ahead.has_room(Stream.REQUESTS)
-        ahead.note(Stream.REQUESTS, sequence, 1)
+        ahead.note(Stream.REQUESTS, sequence, 2, 2)
     waiting = asyncio.ensure_future(ahead.room(Stream.REQUESTS))
     await asyncio.sleep(0)
     assert not waiting.done()
     floor = 5
     ahead.free()
     await asyncio.wait_for(waiting, 5)
-    ahead.note(Stream.REQUESTS, 11, 100)
+    ahead.note(Stream.REQUESTS, 11, 1, 100)
     assert not ahead.has_room(Stream.REQUESTS)
     assert ahead.has_room(Stream.REPORTS)
 

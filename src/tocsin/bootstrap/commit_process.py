@@ -318,6 +318,8 @@ class CommitProcess:
                 await self.passes.inputs(stream, messages)
             for one in messages:
                 loop.offer(stream, one)
+            if messages:
+                loop.intake.note(stream, messages[-1].sequence, len(messages), batch.size)
             loop.intake.note_read(stream, batch.upto)
             loop.wake()
             await loop.intake.room(stream)

@@ -35,7 +35,6 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
-from .report_lists import size_of
 from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
@@ -159,7 +158,6 @@ class CommitLoop:
 
         The stream has no sequences between this input and the input before.
         """
-        self.intake.note(stream, recorded.sequence, size_of(recorded.message))
         self.pending.arrive(stream.value, recorded)
         self._changed.set()
 

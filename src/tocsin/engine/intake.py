@@ -4,7 +4,7 @@ Reads are at most so far ahead of the taken inputs, and go once to the ends of t
 """
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -27,17 +27,19 @@ class Intake:
     def __init__(self, floor: Callable[[Stream], int]) -> None:
         """`floor` returns the sequence of a stream up to which its inputs are taken."""
         self._floor = floor
-        self._ahead: dict[Stream, deque[tuple[int, int]]] = {}
-        """The sequences and sizes of the inputs that are ahead of the floor, by stream."""
-        self._bytes: dict[Stream, int] = {}
+        self._ahead: dict[Stream, deque[tuple[int, int, int]]] = {}
+        """The batches that are ahead of the floor, by stream: the last sequence, the number of inputs, and their bytes."""
+        self._inputs: Counter[Stream] = Counter()
+        self._bytes: Counter[Stream] = Counter()
         self._read: dict[Stream, int] = {}
         self._ends: dict[Stream, int] = {}
         self._freed = asyncio.Event()
 
-    def note(self, stream: Stream, sequence: int, size: int) -> None:
-        """Note an input that was read."""
-        self._ahead.setdefault(stream, deque()).append((sequence, size))
-        self._bytes[stream] = self._bytes.get(stream, 0) + size
+    def note(self, stream: Stream, sequence: int, inputs: int, size: int) -> None:
+        """Note a batch of inputs that was read; `sequence`: the last, `size`: the bytes of their bodies."""
+        self._ahead.setdefault(stream, deque()).append((sequence, inputs, size))
+        self._inputs[stream] += inputs
+        self._bytes[stream] += size
 
     def note_read(self, stream: Stream, upto: int) -> None:
         """Note that the messages up to a sequence were read, also messages without a stage."""
@@ -52,12 +54,14 @@ class Intake:
         for stream, ahead in self._ahead.items():
             floor = self._floor(stream) if ahead else 0
             while ahead and ahead[0][0] <= floor:
-                self._bytes[stream] -= ahead.popleft()[1]
+                _, inputs, size = ahead.popleft()
+                self._inputs[stream] -= inputs
+                self._bytes[stream] -= size
         self._freed.set()
 
     def has_room(self, stream: Stream) -> bool:
         """Return whether more of a stream may be read."""
-        return len(self._ahead.get(stream, ())) < MAX_INPUTS and self._bytes.get(stream, 0) < MAX_BYTES
+        return self._inputs[stream] < MAX_INPUTS and self._bytes[stream] < MAX_BYTES
 
     async def room(self, stream: Stream) -> None:
         """Wait until more of a stream may be read."""

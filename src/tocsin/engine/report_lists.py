@@ -15,7 +15,6 @@ from typing import Final
 import msgspec
 
 from .. import subjects, telemetry
-from ..domain import json_codec
 from ..domain.events import Message, Recorded, Report
 from ..ports import Publish, Publisher, StoredMessage, Written
 from ..subjects import DecodeError
@@ -142,11 +141,6 @@ _COPIED: Final = DecodeError("it is a reply of the server to a read, whose sende
 def refuse_copy(subject: str, body: bytes) -> Message:  # noqa: ARG001 - as `decode` has it
     """Return a copied input (`subjects.is_copied_input`) as an input that cannot be read."""
     return UnreadableInput(body, _COPIED)
-
-
-def size_of(message: Message) -> int:
-    """Return the size of an input, which is not checked again."""
-    return len(message.body if isinstance(message, UnreadableInput) else json_codec.written(message))
 
 
 class Listed(Message):

@@ -261,6 +261,7 @@ class Batch(msgspec.Struct, frozen=True):
     """Messages that a follower received together.
 
     `caught_up`: the log's leader had no more at that moment. `upto`: the last sequence that this batch covers.
+    `size`: the bytes of the bodies of inputs.
     """
 
     messages: Sequence[Recorded[Message]]
@@ -273,6 +274,7 @@ class Batch(msgspec.Struct, frozen=True):
     """
     encoded: Sequence[Encoded] = ()
     """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
+    size: int = 0
 
 
 async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:

@@ -212,7 +212,7 @@ class InMemoryEventLog:
                 messages = _readable(entries, decode)
                 for recorded in messages:
                     trace_ids.note(recorded.message)
-                yield Batch(messages, caught_up=True, upto=upto)
+                yield Batch(messages, caught_up=True, upto=upto, size=sum(len(entry.body) for entry in entries))
             is_first = False
             if stored.last_sequence == upto:
                 await stored.stored.wait()

@@ -384,4 +384,4 @@ def _batch(
         else:
             trace_ids.note(recorded.message)
             messages.append(recorded)
-    return Batch(messages, caught_up, upto)
+    return Batch(messages, caught_up, upto, size=sum(len(message.body) for message in received))
