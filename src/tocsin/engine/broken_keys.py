@@ -106,12 +106,3 @@ OnBroken: TypeAlias = Callable[[StoredEvent, str, bool], None]
 
 def nobody_listens(_event: StoredEvent, _reason: str, _does_decode: bool) -> None:  # noqa: FBT001 - as the others
     """Do nothing."""
-
-
-def changed_scope(subject: str, recorded: Recorded[Message] | None) -> str:
-    """Return the scope that an event of a subject changes; None: it is unreadable."""
-    if recorded is not None:
-        if not isinstance(recorded.message, Voided):
-            return subjects.scope_of(recorded.message)
-        subject = recorded.message.subject
-    return subjects.guard_of(subject) or subject

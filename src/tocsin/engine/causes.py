@@ -81,7 +81,7 @@ class Routes(Generic[Target]):
         """Filters and their targets, by first token."""
         self._named: dict[str, tuple[int, ...]] = {}
         """The places of the tokens that filters name, by first token."""
-        self._known: dict[tuple[str, ...], tuple[Target, ...]] = {}
+        self._known: dict[tuple[str | int, ...], tuple[Target, ...]] = {}
         for filter_, target in filters:
             first, *tokens = filter_.split(".")
             self._filters.setdefault(first, []).append((filter_, target))
@@ -94,7 +94,7 @@ class Routes(Generic[Target]):
         first, last = tokens[0], len(tokens)
         if (named := self._named.get(first)) is None:
             return ()
-        shape = (first, str(last), *(tokens[place] if place < last else "" for place in named))
+        shape = first, last, *[tokens[place] for place in named if place < last]
         targets = self._known.get(shape)
         if targets is None:
             if len(self._known) >= MAX_SHAPES:
@@ -265,11 +265,12 @@ class Agenda:
         self._fold = fold
         self._changed: dict[str, None] = {}
         """The scopes of states that changed since the deadlines were found."""
+        fold.on_change = self._changed.setdefault
         self._declared: dict[str, list[tuple[BoundStage, BoundDeadlineRule]]] = {}
         for stage in stages:
             for deadlines in stage.deadlines:
                 self._declared.setdefault(deadlines.kind.name, []).append((stage, deadlines))
-        self._alarms: dict[str, tuple[DeadlineCause, ...]] = {}
+        self._alarms: dict[str, Sequence[DeadlineCause]] = {}
         """The deadlines of the newest state, by scope."""
         self._heaps: dict[str, list[_Entry]] = {s.name: [] for s in stages if s.deadlines}
         """By stage, and by time and scope, so that every process has the same order. An alarm of no newest state is stale."""
@@ -292,8 +293,8 @@ class Agenda:
         """Find the deadlines of the states that changed."""
         if not self._changed:
             return
-        changed, self._changed = self._changed, {}
-        states = self._fold.states
+        changed, states = tuple(self._changed), self._fold.states
+        self._changed.clear()
         for scope in changed:
             kind = KINDS.get(scope.partition(".")[0])
             if kind is None or (declared := self._declared.get(kind.name)) is None:
@@ -301,16 +302,15 @@ class Agenda:
             state = states.get(scope, kind.initial)
             self._unknown.discard(scope)
             try:
-                alarms = tuple(
-                    DeadlineCause(stage, deadlines, scope, deadline)
-                    for stage, deadlines in declared
-                    if type(state) is not Broken
-                    for deadline in deadlines.of(state)
-                )
+                alarms = [
+                    DeadlineCause(stage, rule, scope, deadline)
+                    for stage, rule in (declared if type(state) is not Broken else ())
+                    for deadline in rule.of(state)
+                ]
             except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
                 _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
                 self._unknown.add(scope)
-                alarms = ()
+                alarms = []
             before = self._alarms.pop(scope, ())
             if alarms:
                 self._alarms[scope] = alarms

@@ -24,7 +24,7 @@ from ..ports.commit_log import StoredBody
 from ..subjects import DecodeError, Stream
 from .asked import Asked
 from .batch import Batch
-from .broken_keys import StoredEvent, changed_scope
+from .broken_keys import StoredEvent
 from .causes import DECISIONS, Agenda, Alarm, Effect, Note, OfPart, Proposal
 from .clock_guard import ClockGuard
 from .commit_writer import Chain, CommitWriter
@@ -284,8 +284,6 @@ class CommitLoop:
             recorded = apply(self.fold, commit)
             self.pending.forget_taken(commit.taken)
             for one, event in zip(recorded, commit.events, strict=True):
-                if not is_log_event(event.subject):
-                    self.agenda.note((changed_scope(event.subject, one),))
                 if one is None:
                     continue
                 if not is_log_event(event.subject):
@@ -294,7 +292,6 @@ class CommitLoop:
                     self._leadership.take_left(change)
                 elif isinstance(change, Waits):
                     self.pending.note_wait(change, one.sequence)
-            self.agenda.note(self.fold.take_changed_runs())
         self.intake.free()
         self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 

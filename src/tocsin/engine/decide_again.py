@@ -14,7 +14,7 @@ from .. import subjects
 from ..domain.commit import Commit, CommitEvent
 from ..domain.events import Message, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
-from .broken_keys import BrokenKey, StoredEvent, changed_scope
+from .broken_keys import BrokenKey, StoredEvent
 from .causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
 from .decider import Decider
 from .fold import EVENTS, Fold
@@ -136,11 +136,9 @@ class _Again:
                 self._fold.evolve_log(change, writer=self._commit.writer, number=number, at=at)
         else:
             read = self._fold.take_event(StoredEvent(number, event.subject, at, event.body))
-            self._agenda.note((changed_scope(event.subject, read),))
             recorded = read or Recorded(ABOUT_THE_LOG, event.subject, number, at)  # a key that is broken
             if read is not None:
                 self._events[number] = read
-        self._agenda.note(self._fold.take_changed_runs())
         batch.events.append(event)
         batch.recorded.append(recorded)
 

@@ -18,7 +18,7 @@ from ..ports.event_log import check_subject
 from .asked import Asked, AskedView, is_in_log
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
-from .broken_keys import Broken, BrokenKey, changed_scope
+from .broken_keys import Broken, BrokenKey
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, Note, Notice, OfPart, Proposal
 from .fold import EVENTS, Fold
 from .fold_view import View
@@ -360,20 +360,19 @@ class Decider:
         batch.recorded.append(Recorded(ABOUT_THE_LOG, batch.events[-1].subject, number, now))
         batch.size += len(batch.events[-1].body) + EVENT_BYTES
         self._fold.evolve_log(event, writer=self._writer, number=number, at=now)
-        self._agenda.note(self._fold.take_changed_runs())
         if isinstance(event, Waits):
             self._pending.note_wait(event, number)
 
     def _append(self, cause: Cause, message: Message, now: datetime) -> None:
         batch, body = self.batch, message.encode()
         recorded = Recorded(message, subjects.subject_of(message), self.newest + 1, now)
-        batch.events.append(CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body)))
+        event = CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body))
+        batch.events.append(event)
         batch.recorded.append(recorded)
-        batch.size += len(body) + len(recorded.subject) + len(cause.cause) + EVENT_BYTES
+        batch.size += len(body) + len(event.subject) + len(event.cause) + EVENT_BYTES
         scope = self._fold.evolve(recorded)
-        self._agenda.note((changed_scope(recorded.subject, recorded), *self._fold.take_changed_runs()))
         self._pending.arrive(EVENTS, recorded, is_own=True)
-        self.may_propose |= self._watcher.decided(batch.events[-1], recorded)
+        self.may_propose |= self._watcher.decided(event, recorded)
         if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
             raise BrokenKey(state)
 

@@ -5,7 +5,7 @@ refused can be undone. An event that a state cannot apply breaks the key of that
 later decision needs leave the fold (`departures`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -148,8 +148,8 @@ class Fold:
         """The scopes of the runs of jobs that others need."""
         self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
         """The executions that wait for other jobs, by kind (`upstream.kind_of`)."""
-        self.changed_runs = set[str]()
-        """Runs of jobs that have changed and have no noted deadlines yet."""
+        self.on_change: Callable[[str], object] = lambda _: None
+        """Takes each scope with a new state."""
         self._snapshots: dict[str, tuple[str, ...]] = {}
         self._heads: dict[str, tuple[LogHead, ...]] = {}
         self._gaps: dict[str, tuple[Range, ...]] = {}
@@ -180,6 +180,7 @@ class Fold:
             self._break(scope, StoredEvent.of(recorded), repr(error), does_decode=True)
             return scope
         put(self.states, scope, state)
+        self.on_change(scope)
         self._keep_beside(recorded, scope, kind.initial if before is None else before, state)
         return scope
 
@@ -236,6 +237,7 @@ class Fold:
         """Note that an event cannot be applied, or comes after such an event."""
         put, before = self.journal.put, self.states.get(scope)
         put(self.numbers, scope, event.number)
+        self.on_change(scope)
         if type(before) is Broken:
             put(self.states, scope, before.add(event))
             return
@@ -296,9 +298,9 @@ class Fold:
             for key in mine.keys() | others.keys()
             if mine.get(key) != others.get(key)
         }
-        on_left, on_broken = self.departures.on_left, self.on_broken
+        on_left, on_broken, on_change = self.departures.on_left, self.on_broken, self.on_change
         vars(self).update(vars(other))
-        self.on_broken = on_broken
+        self.on_broken, self.on_change = on_broken, on_change
         self.departures.belong_to(self, on_left)
         return differing
 
@@ -346,11 +348,6 @@ class Fold:
         Return the scopes of states that changed.
         """
         return self.journal.undo(self.states, length)
-
-    def take_changed_runs(self) -> set[str]:
-        """Return the runs of jobs that have changed since the last call."""
-        changed, self.changed_runs = self.changed_runs, set()
-        return changed
 
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""

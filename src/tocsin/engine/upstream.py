@@ -110,7 +110,7 @@ def _put(fold: "Fold", scope: str, runs: JobRuns) -> None:
     elif scope in fold.upstream:
         fold.journal.remove(fold.states, scope)
         fold.journal.remove(fold.upstream, scope)
-    fold.changed_runs.add(scope)
+    fold.on_change(scope)
 
 
 def _begin(fold: "Fold", recorded: Recorded[Message], scope: str, request: Requested) -> None:
