@@ -8,7 +8,7 @@ twice, the last value counts, and the first is not read, so that an integer too 
 
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any, Final, Literal, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from pydantic import BaseModel
@@ -33,18 +33,14 @@ def read(kind: type[T], body: bytes) -> T | None:
 
     A returned message equals pydantic's, read with `context=STORED`.
     """
-    if not issubclass(kind, msgspec.Struct) or may_be_deep(body):
+    may_be_deep = len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH
+    if may_be_deep or not issubclass(kind, msgspec.Struct):
         return None
     try:
-        message: T = _decoder(cast("Any", kind)).decode(body)
+        message: T = _decoder(kind).decode(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return message
-
-
-def may_be_deep(body: bytes) -> bool:
-    """Return whether a body may have too many levels for msgspec."""
-    return len(body) > 2 * _MAX_DEPTH and body.count(b"[") + body.count(b"{") > _MAX_DEPTH
 
 
 @cache
