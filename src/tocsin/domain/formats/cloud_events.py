@@ -1,5 +1,6 @@
 """Public events as CloudEvents 1.0: the attributes, which go into headers (binary content mode)."""
 
+import re
 from collections.abc import Mapping
 from typing import Final, assert_never
 from urllib.parse import quote
@@ -11,8 +12,9 @@ from ..text import utc_text
 PREFIX: Final = "ce-"
 """The beginning of the names of headers."""
 _OF_THE_SPECIFICATION: Final = (CronTriggered, CronSkipped)
-_PLAIN: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 """The characters that a header holds as they are."""
+_PLAIN: Final = re.compile(f"[{re.escape(_SAFE)}]*")
 
 
 def headers_of(event: PublicEvent | CronAlert, source: str) -> Mapping[str, str]:
@@ -33,7 +35,10 @@ def headers_of(event: PublicEvent | CronAlert, source: str) -> Mapping[str, str]
     traceparent = getattr(event.data, "traceparent", None)
     if traceparent is not None:  # the extension for distributed tracing
         attributes["traceparent"] = traceparent
-    return {f"{PREFIX}{name}": quote(value, safe=_PLAIN) for name, value in attributes.items()}
+    return {
+        f"{PREFIX}{name}": value if _PLAIN.fullmatch(value) else quote(value, safe=_SAFE)
+        for name, value in attributes.items()
+    }
 
 
 def _id_of(event: PublicEvent | CronAlert) -> str:

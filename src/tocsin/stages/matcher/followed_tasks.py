@@ -10,7 +10,7 @@ import msgspec
 from pydantic import ValidationError
 
 from ... import subjects
-from ...domain.events import Message, OwnMessage, Recorded, TaskLimit
+from ...domain.events import Message, Recorded, TaskLimit
 from ...domain.open_task import LimitGroup, OpenTask, RateGroup
 from ...domain.task_board import NO_AGENT, TaskBoard
 from ...domain.task_fetch import FetchedClaim
@@ -68,24 +68,23 @@ _HEADS: Final = msgspec.json.Decoder(_Head)
 _CLAIMS: Final = msgspec.json.Decoder(_Claim)
 
 
-class Unread(OwnMessage, frozen=True, kw_only=True):
+class Unread(Message):
     """A message whose body is not decoded yet."""
 
-    body: bytes
+    __slots__ = ("body",)
 
-
-def unread(_: str, body: bytes) -> Unread:
-    """Implement `ports.Decode`."""
-    return Unread(body=body)
+    def __init__(self, _: str, body: bytes) -> None:
+        """Implement `ports.Decode`."""
+        self.body = body
 
 
 def read(recorded: Recorded[Message]) -> Recorded[Message]:
-    """Return an event that `unread` left undecoded.
+    """Return an event that is not decoded yet.
 
     Raises:
         DecodeError: this version cannot decode it.
     """
-    assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
+    assert isinstance(recorded.message, Unread)  # noqa: S101 - the type of what the matcher follows
     message = subjects.decode(recorded.subject, recorded.message.body)
     return Recorded(message, recorded.subject, recorded.sequence, recorded.time)
 
@@ -106,7 +105,7 @@ class FollowedTasks:
         Raises:
             DecodeError: the body has not the fields of its event.
         """
-        assert isinstance(recorded.message, Unread)  # noqa: S101 - `unread` decoded it
+        assert isinstance(recorded.message, Unread)  # noqa: S101 - as for `read`
         body = recorded.message.body
         _, job, execution_id, kind, *rest = recorded.subject.split(".")
         scope = f"execution.{job}.{execution_id}.>"

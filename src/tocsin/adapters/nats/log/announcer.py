@@ -15,6 +15,7 @@ from typing import Final, cast
 from pydantic_core import from_json
 
 from .... import telemetry
+from ....domain import json_codec
 from ....domain.events import Message, PublicEvent, Recorded
 from ....domain.formats import cloud_events
 from ....ports import Clock, EventLog, LogUnavailable, Projections, SequenceConflict
@@ -103,7 +104,7 @@ class Announcer:
         outgoing = [
             Outgoing(
                 self._names.to_wire(recorded.subject),
-                recorded.message.encode(),
+                json_codec.written(recorded.message),
                 {
                     NUMBER: str(recorded.sequence),
                     wire.EXPECTED_LAST: str(expect + place),
