@@ -106,6 +106,8 @@ class CommitView:
         self._terms: dict[str, LogTerms] = {}
         """The terms of leaders that were read, by lease."""
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
+        self._kinds = set[str]()
+        """The first tokens of scopes with remembered events."""
 
     @property
     def number(self) -> int:
@@ -160,21 +162,25 @@ class CommitView:
         """Take the events of the next commit."""
         if shown.is_own:
             note_decisions([one for one in shown.recorded if one is not None])
-        for place, event in enumerate(shown.events):
-            self._number = shown.first + place
-            feeds = self._routes.to(event.subject)
-            if feeds or self._known:
-                one = SharedEvent(event, self._number, shown.at, shown.recorded[place] if shown.recorded else None)
-                self._show(one, [feed for feed in feeds if not (feed.is_early and shown.is_own)])
+        receivers, kinds = self._routes.to, self._kinds
+        for place, event in enumerate(shown.events if self._feeds or kinds else ()):
+            feeds, is_known = receivers(event.subject), bool(kinds) and event.subject.partition(".")[0] in kinds
+            if feeds or is_known:
+                recorded = shown.recorded[place] if shown.recorded else None
+                one = SharedEvent(event, shown.first + place, shown.at, recorded)
+                for feed in feeds:
+                    if not (feed.is_early and shown.is_own):
+                        feed.events.append(one)
+                if is_known:
+                    self._remember(one)
+        self._number = shown.first + len(shown.events) - 1
         for feed in self._feeds:
             feed.is_stored |= shown.is_own and feed.is_early
             if feed.events or feed.is_stored:
                 feed.changed.set()
 
-    def _show(self, one: SharedEvent, feeds: Iterable[_Feed]) -> None:
-        """Hand an event to followers, and to the scopes that are remembered."""
-        for feed in feeds:
-            feed.events.append(one)
+    def _remember(self, one: SharedEvent) -> None:
+        """Add an event to its scope, if that is remembered."""
         if (known := self._known.get(scope_of(one.event.subject))) is not None:
             known.append(one.read_or_error())
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
@@ -340,6 +346,7 @@ class CommitView:
             return []  # no stage reads the whole log
         if scope_of(scope.replace("*", "x").replace(">", "x")) == scope:
             self._known[scope] = read
+            self._kinds.add(scope.partition(".")[0])
         while len(self._known) > MAX_SCOPES:
             del self._known[next(iter(self._known))]
         return read

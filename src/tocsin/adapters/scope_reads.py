@@ -20,16 +20,13 @@ FIRST_DISTANCE: Final = 1_024
 """Events from the end of the log that are searched first for the newest of some subjects."""
 
 
-class SharedEvent:
+class SharedEvent(msgspec.Struct, gc=False):
     """An event of a commit, which is decoded once for all of its followers."""
 
-    __slots__ = ("event", "number", "recorded", "time")
-
-    def __init__(self, event: CommitEvent, number: int, time: datetime, recorded: Recorded[Message] | None) -> None:
-        self.event = event
-        self.number = number
-        self.time = time
-        self.recorded = recorded
+    event: CommitEvent
+    number: int
+    time: datetime
+    recorded: Recorded[Message] | None = None
 
     @property
     def sequence(self) -> int:

@@ -65,7 +65,7 @@ class OverlappingRanges(TocsinError):
 # --- the parts of a commit -------------------------------------------------------------------------------------------------
 
 
-class CommitEvent(msgspec.Struct, frozen=True):
+class CommitEvent(msgspec.Struct, frozen=True, gc=False):
     """An event in a commit. Its number is the commit's `first` plus its index.
 
     Attributes:

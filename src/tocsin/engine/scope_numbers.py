@@ -36,15 +36,12 @@ class ScopeNumbers(Fold):
         """Note the events of the next commit."""
         for number, event in enumerate(commit.events, commit.first):
             if not is_log_event(event.subject):
-                self.note(subjects.guard_of(event.subject) or event.subject, number)
+                scope = subjects.guard_of(event.subject) or event.subject
+                self.numbers.pop(scope, None)
+                self.numbers[scope] = number
             elif isinstance(change := decode(event), NamedSnapshot):
                 self.evolve_log(change, writer=commit.writer, number=number, at=commit.at)
         self.keep(commit.at)
-
-    def note(self, scope: str, number: int) -> None:
-        """Note the newest event of a scope."""
-        self.numbers.pop(scope, None)
-        self.numbers[scope] = number
 
     def note_earlier(self, numbers: dict[str, int], *, after: int, upto: int) -> None:
         """Note the newest event of each scope between two numbers.

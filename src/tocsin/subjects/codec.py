@@ -69,9 +69,9 @@ def decode(subject: str, body: bytes) -> e.Message:
     Raises:
         DecodeError: the subject is unknown, or the body does not fit or has a newer version.
     """
-    message = decode_as(_model(subject), subject, body)
-    publisher = publisher_of(subject)
-    return message if publisher is None else _of_outsider(subject, message, publisher)
+    if (publisher := publisher_of(subject)) is None:
+        return decode_as(_model(subject), subject, body)
+    return _of_outsider(subject, decode_as(_model(request_subject(subject)), subject, body), publisher)
 
 
 def decode_as(model: type[_M], subject: str, body: bytes) -> _M:
@@ -115,7 +115,7 @@ _OUTSIDE: Final = "event"
 def type_of(subject_filter: str) -> type[e.Message]:
     """Return the type of the messages of a filter; `Message` if there are several."""
     try:
-        return _model(subject_filter.replace(REST, ANY))
+        return _model(request_subject(subject_filter.replace(REST, ANY)))
     except DecodeError:
         return e.Message
 
@@ -145,9 +145,10 @@ def _of_outsider(subject: str, message: e.Message, publisher: str) -> e.Message:
 
 
 def _model(subject: str) -> type[e.Message]:
-    tokens = request_subject(subject).split(".", 5)
+    tokens = subject.split(".", 5)
     kind = tokens[0]
-    decision = tokens[_DECISION[kind]] if kind in _DECISION and len(tokens) > _DECISION[kind] else ""
+    place = _DECISION.get(kind, len(tokens))
+    decision = tokens[place] if place < len(tokens) else ""
     if kind == "lock":
         decision = tokens[-1]
     if kind == "mq" and tokens[1:3] == ["scheduler", "cancel"]:

@@ -24,11 +24,10 @@ def guard_of(subject: str) -> str | None:
 
     None: they are no decisions and need no guard.
     """
-    kind = subject.partition(".")[0]
-    number = SCOPE_TOKENS.get(kind)
-    if number is not None:
-        tokens = subject.split(".", number)
-        tokens[number:] = [">"]
+    tokens = subject.split(".", 3)
+    kind = tokens[0]
+    if (number := SCOPE_TOKENS.get(kind)) is not None:
+        tokens[number:] = (">",)
         return ".".join(tokens)
     if kind == "lock":
         scope, _, last = subject.rpartition(".")
