@@ -15,7 +15,6 @@ from tocsin.domain.events import (
     Actor,
     Admitted,
     Cancelled,
-    CancelRequest,
     Completed,
     DeadLettered,
     Dispatched,
