@@ -25,10 +25,10 @@ from tocsin.domain.events import (
     Dispatched,
     Due,
     LeadershipGained,
-    LeadershipLost,
     LeadershipReleased,
     Lost,
     Message,
+    NotifyTimer,
     Paused,
     QueueGrant,
     QueuePaused,
@@ -36,7 +36,6 @@ from tocsin.domain.events import (
     QueueResumed,
     Recovered,
     Report,
-    RetryTimer,
     Shard,
     ShardsDefined,
     Trigger,
@@ -54,7 +53,6 @@ MESSAGES: list[Message] = [
     Paused(job="a.b-c", definition=1),
     Acquired(job=JOB, execution_id=ID, scheduled_time=NOON, ttl=1),
     Acquired(job=JOB, shard="eu.1", execution_id=ID, scheduled_time=NOON, ttl=1),
-    RetryTimer(job="a.b", execution_id=ID, step="x_y", attempt=2),
     Recovered(
         job=JOB, execution_id=ID, recovery=2, lost=(Lost(what="planned", since=NOON),), recovered_at=NOON
     ),
@@ -97,7 +95,6 @@ MESSAGES: list[Message] = [
     Voided(stream="LOG", sequence=7, subject="ledger.a_b.due", stored_at=NOON, found="no guard", digest="00"),
     LeadershipGained(lease="ticker", holder="h", at=NOON),
     LeadershipReleased(lease="ticker", holder="h", at=NOON),
-    LeadershipLost(lease="ticker", holder="h", at=NOON, last_sign=NOON),
 ]  # fmt: skip
 
 
@@ -126,7 +123,7 @@ def test_lock_of_a_job_excludes_its_shards() -> None:
         ("execution.started", started()),
         ("execution.recovered", Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON)),
         ("report.completed", report("completed")),
-        ("timer.retry", RetryTimer(job=JOB, execution_id=ID, step="s", attempt=2)),
+        ("timer.notify", NotifyTimer(job=JOB, execution_id=ID, kind="late", definition=1, until=NOON)),
         ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
         ("leadership.gained", LeadershipGained(lease="ticker", holder="h", at=NOON)),
     ],

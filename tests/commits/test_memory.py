@@ -580,7 +580,7 @@ async def test_announcement_after_recovery_is_not_repeated() -> None:
     await work.trigger("nightly", "t2")
     await work.runner.rest()
     execution_id = scope.split(".")[2]
-    lost = (Lost(what="dispatched", since=NOON, step="main", attempt=1),)
+    lost = (Lost(what="admitted", since=NOON, step="main", attempt=1),)
     await work.installation.store(
         Recovered(job="nightly", execution_id=execution_id, recovery=1, recovered_at=NOON, lost=lost)
     )

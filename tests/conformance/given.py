@@ -10,8 +10,8 @@ from tocsin.domain.events import (
     Due,
     NotificationDelivered,
     NotificationRaised,
+    NotifyTimer,
     Report,
-    RetryTimer,
     Started,
 )
 from tocsin.domain.notification import Kind
@@ -69,8 +69,8 @@ def delivered(number: str = "n1") -> NotificationDelivered:
     return NotificationDelivered(job="a.job", id=number, attempt=1)
 
 
-def timer(execution_id: str = "e1", *, attempt: int = 2) -> RetryTimer:
-    return RetryTimer(job="a.job", execution_id=execution_id, step="main", attempt=attempt)
+def timer(execution_id: str = "e1") -> NotifyTimer:
+    return NotifyTimer(job="a.job", execution_id=execution_id, kind="late", definition=1, until=NOON)
 
 
 def cron_triggered(job: str = "a.job", *, run: int = 1) -> CronTriggered:

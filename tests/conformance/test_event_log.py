@@ -528,11 +528,11 @@ async def test_a_second_delay_replaces_the_first(world: World) -> None:
     now = world.now()
     await world.log.delay(timer(), until=now + timedelta(seconds=0.3))
     await world.log.delay(timer(), until=now + timedelta(seconds=1.2))
-    await world.log.delay(timer(attempt=3), until=now + timedelta(seconds=1.2))
+    await world.log.delay(timer("e2"), until=now + timedelta(seconds=1.2))
 
     fired = await world.until(_reading(world, TIMERS, count=2))
 
-    assert {one.subject for one in fired} == {subjects.subject_of(timer()), subjects.subject_of(timer(attempt=3))}
+    assert {one.subject for one in fired} == {subjects.subject_of(timer()), subjects.subject_of(timer("e2"))}
     assert all(one.time >= now + timedelta(seconds=1.2) for one in fired)
     assert await world.log.read("delay.>") == []
 

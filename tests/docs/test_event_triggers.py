@@ -9,9 +9,9 @@ import yaml
 
 from tocsin.domain import formats
 from tocsin.services.definition_settings import DefinitionSettings
-from tocsin.services.jobs.event_triggers import stream_of
 from tocsin.services.trigger_test import GivenEvent, try_event
 from tocsin.settings import Settings
+from tocsin.settings.triggers import stream_of
 
 PAGES = Path(__file__).parents[2] / "docs/how-to"
 NOW = datetime(2026, 11, 26, tzinfo=UTC)

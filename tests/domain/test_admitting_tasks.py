@@ -84,17 +84,20 @@ def admissions(draw: st.DrawFn) -> Admitted:
     )
 
 
+RELEASED = Released(**IDENTITY, step="main", attempt=1, delivery=1, task=1, reason="lease_over")
+
+
 @st.composite
 def later(draw: st.DrawFn) -> list[Message]:
     """Events that may follow the first task of an execution, also in an order that no stage stores."""
     events: list[Message] = [
         started(),
         started(delivery=2),
-        Released(**IDENTITY, step="main", attempt=1, delivery=1, task=9, reason="lease_over"),
+        RELEASED,
         Recovered(
             **IDENTITY,
             recovery=1,
-            lost=(Lost(what="dispatched", since=NOON, step="main", attempt=1),),
+            lost=(Lost(what="admitted", since=NOON, step="main", attempt=1),),
             recovered_at=NOON,
         ),
         RetryScheduled(**IDENTITY, step="main", attempt=1, error=BOOM, delay=1, next_attempt_at=NOON),
@@ -166,14 +169,11 @@ def test_other_executions_are_admitted_alone(of: Plan) -> None:
 
 
 def test_task_dispatched_again_keeps_the_admission() -> None:
-    lost = Recovered(
-        **IDENTITY, recovery=1, lost=(Lost(what="dispatched", since=NOON, step="main", attempt=1),), recovered_at=NOON
-    )
-    log = recorded([merged(admitted()), lost])
-    [again] = execution.dispatch_missing(execution.fold(log), at=NOON, key=KEY)
-    newest = {r.subject: r for r in recorded([merged(admitted()), lost, again])}  # as a log is read
+    facts = [merged(admitted()), started(), RELEASED]
+    [again] = execution.dispatch_missing(execution.fold(recorded(facts)), at=NOON, key=KEY)
+    newest = {r.subject: r for r in recorded([*facts, again])}  # as a log is read
     state = execution.fold(newest.values())
-    assert (state.status, state.steps["main"].phase, state.steps["main"].task) == (Status.ADMITTED, Phase.DISPATCHED, 3)
+    assert (state.status, state.steps["main"].phase, state.steps["main"].task) == (Status.ADMITTED, Phase.DISPATCHED, 4)
 
 
 def test_changed_input_of_a_task_affects_no_other() -> None:

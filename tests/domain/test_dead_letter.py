@@ -1,9 +1,9 @@
 """A dead letter holds every attempt of every step."""
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.domain.given import ID, KEY, NOON, admitted, plan, recorded, report, started
 from tocsin.domain import dead_letter, execution
 from tocsin.domain.definition import RetryPolicy
-from tocsin.domain.events import Failed, Failure, Message, RetryTimer
+from tocsin.domain.events import Failed, Failure, Message
 
 BOOM = Failure(type="ValueError", message="boom")
 
@@ -13,8 +13,7 @@ def failed_twice() -> list[Message]:
     facts += execution.dispatch(execution.fold(recorded(facts)), key=KEY)
     facts.append(started())
     facts += execution.fail(execution.fold(recorded(facts)), report("failed", error=BOOM), at=NOON)
-    timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
-    facts += execution.dispatch_retry(execution.fold(recorded(facts)), timer, key=KEY)
+    facts += execution.dispatch_retry(execution.fold(recorded(facts)), "main", 2, key=KEY)
     facts.append(started(attempt=2))
     facts += execution.fail(execution.fold(recorded(facts)), report("failed", attempt=2, error=BOOM), at=NOON)
     return facts

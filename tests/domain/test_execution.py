@@ -22,7 +22,6 @@ from tocsin.domain.events import (
     Message,
     Planned,
     RetryScheduled,
-    RetryTimer,
     validated,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase, Status
@@ -102,11 +101,10 @@ def test_failure_is_retried_after_the_policys_delay() -> None:
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     assert isinstance(again, RetryScheduled)
     assert (again.delay, again.next_attempt_at) == (30, NOON + timedelta(seconds=30))
-    timer = RetryTimer(job=again.job, execution_id=again.execution_id, step="main", attempt=2)
-    assert execution.retry_timers(after(*facts, again)) == [(timer, again.next_attempt_at)]
-    [task] = execution.dispatch_retry(after(*facts, again), timer, key=KEY)
+    assert execution.retry_times(after(*facts, again)) == [("main", 2, again.next_attempt_at)]
+    [task] = execution.dispatch_retry(after(*facts, again), "main", 2, key=KEY)
     assert (task.step, task.attempt) == ("main", 2)
-    assert execution.dispatch_retry(after(*facts, again, task), timer, key=KEY) == []
+    assert execution.dispatch_retry(after(*facts, again, task), "main", 2, key=KEY) == []
 
 
 def test_failure_may_delay_its_retry() -> None:
@@ -128,7 +126,7 @@ def test_late_success_ends_the_wait_for_a_retry() -> None:
     [again] = execution.fail(after(*facts), report("failed", error=BOOM), at=NOON)
     [completed] = execution.succeed(after(*facts, again), report("completed"), key=KEY)
     assert isinstance(completed, Completed)
-    assert execution.retry_timers(after(*facts, again, completed)) == []
+    assert execution.retry_times(after(*facts, again, completed)) == []
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from tocsin.domain.events import (
     Recovered,
     Released,
     RetryScheduled,
-    RetryTimer,
     occurrence_meta,
 )
 from tocsin.domain.execution import ClaimDenied, Execution, Phase, Status
@@ -119,7 +118,7 @@ def test_an_execution_never_planned_is_refused() -> None:
             execution_id=ID,
             recovery=1,
             recovered_at=NOON,
-            lost=(Lost(what="dispatched", since=NOON, step="gone", attempt=1), Lost(what="planned", since=NOON)),
+            lost=(Lost(what="admitted", since=NOON, step="gone", attempt=1), Lost(what="planned", since=NOON)),
         ),
         released(2, step="gone"),
     ],
@@ -128,13 +127,6 @@ def test_an_execution_never_planned_is_refused() -> None:
 def test_a_fact_of_no_step_changes_no_step(fact: Message) -> None:
     before = after(admitted(), task())
     assert execution.evolve(before, recorded([fact])[0]).steps == before.steps
-
-
-@pytest.mark.parametrize(("attempt", "phase"), [(1, Phase.DISPATCHED), (2, Phase.LOST), (3, Phase.DISPATCHED)])
-def test_only_the_lost_attempt_is_dispatched_again(attempt: int, phase: Phase) -> None:
-    lost = Lost(what="dispatched", since=NOON, step="main", attempt=attempt)
-    fact = Recovered(job=JOB, execution_id=ID, recovery=1, recovered_at=NOON, lost=(lost,))
-    assert after(admitted(), task(attempt=2), fact).steps["main"].phase is phase
 
 
 @pytest.mark.parametrize(
@@ -234,8 +226,7 @@ def test_results_fit_into_one_task(excess: int, passed: tuple[str, ...]) -> None
 def test_a_retried_step_runs_its_own_function() -> None:
     graph = plan({"a": (), "b": ()}, retry=TWICE)
     state = after(admitted(graph), task("a"), task("b"), started("b"), retried("b"))
-    timer = RetryTimer(job=JOB, execution_id=ID, step="b", attempt=2)
-    [found] = execution.dispatch_retry(state, timer, key=KEY)
+    [found] = execution.dispatch_retry(state, "b", 2, key=KEY)
     assert (found.step, found.function, found.attempt) == ("b", "f/b", 2)
 
 
@@ -249,9 +240,8 @@ def test_a_retried_step_runs_its_own_function() -> None:
         "it is over": ((task(), started(), retried(), CANCELLED), "main", 2),
     }.values(),
 )
-def test_a_timer_of_no_waiting_attempt_dispatches_nothing(facts: tuple[Message, ...], step: str, attempt: int) -> None:
-    timer = RetryTimer(job=JOB, execution_id=ID, step=step, attempt=attempt)
-    assert execution.dispatch_retry(after(admitted(plan(retry=TWICE)), *facts), timer, key=KEY) == []
+def test_retry_of_no_waiting_attempt_dispatches_nothing(facts: tuple[Message, ...], step: str, attempt: int) -> None:
+    assert execution.dispatch_retry(after(admitted(plan(retry=TWICE)), *facts), step, attempt, key=KEY) == []
 
 
 @pytest.mark.parametrize(("early", "count"), [(timedelta(), 1), (timedelta(microseconds=1), 0)])
@@ -264,7 +254,7 @@ def test_an_overdue_attempt_is_resumed_at_its_time(early: timedelta, count: int)
 def test_only_a_running_execution_is_resumed(facts: tuple[Message, ...]) -> None:
     state = after(*facts)
     assert execution.dispatch_missing(state, at=LATER, key=KEY) == []
-    assert execution.retry_timers(state) == []
+    assert execution.retry_times(state) == []
     assert execution.running_steps(state) == []
 
 

@@ -76,7 +76,7 @@ def events(draw: st.DrawFn, names: Sequence[str]) -> Message:
     """Any event of a step, likely or not."""
     step, attempt = draw(st.sampled_from([*names, OUTSIDE])), draw(st.integers(1, 2))
     of_step: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": step, "attempt": attempt}
-    lost = Lost(what="dispatched", step=step, attempt=attempt, since=NOON)
+    lost = Lost(what="admitted", step=step, attempt=attempt, since=NOON)
     match draw(st.integers(0, 9)):
         case 0 | 1:
             return task(of_step)

@@ -315,7 +315,7 @@ WHO: dict[str, Any] = {"job": JOB, "execution_id": ID}
 RETRY = RetryScheduled(**WHO, **TASK, next_attempt_at=at(60), delay=60, error=BOOM)
 RELEASE = Released(**WHO, **TASK, delivery=1, task=2, reason="lease_over")
 LOSS = Recovered(
-    **WHO, recovery=1, lost=(Lost(what="dispatched", step="main", attempt=1, since=at(2)),), recovered_at=at(9)
+    **WHO, recovery=1, lost=(Lost(what="admitted", step="main", attempt=1, since=at(2)),), recovered_at=at(9)
 )
 END: dict[str, Any] = {**WHO, "scheduled_time": NOON, "trigger": "cron"}
 

@@ -24,7 +24,6 @@ from tocsin.domain.events import (
     Recorded,
     Released,
     RetryScheduled,
-    RetryTimer,
     Started,
     validated,
 )
@@ -200,13 +199,12 @@ LATER = NOON + timedelta(hours=1)
 def test_delayed_start_is_dispatched_once_at_its_time() -> None:
     state = after(plan_=plan().changed(start_at=LATER))
     assert execution.dispatch(state, key=KEY) == []
-    assert execution.retry_timers(state) == [(RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), LATER)]
-    first = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1)
-    [fact] = execution.dispatch_retry(state, first, key=KEY)
+    assert execution.retry_times(state) == [("main", 1, LATER)]
+    [fact] = execution.dispatch_retry(state, "main", 1, key=KEY)
     assert (fact.attempt, fact.step) == (1, "main")
     then = execution.evolve(state, recorded([fact])[0])
-    assert execution.dispatch_retry(then, first, key=KEY) == []
-    assert execution.retry_timers(then) == []
+    assert execution.dispatch_retry(then, "main", 1, key=KEY) == []
+    assert execution.retry_times(then) == []
 
 
 def test_only_root_steps_wait_for_the_start_time() -> None:
@@ -219,7 +217,7 @@ def test_what_waits_for_its_time_can_be_cancelled() -> None:
     state = after(plan_=plan().changed(start_at=LATER))
     [fact] = execution.cancel(state)
     over = execution.evolve(state, recorded([fact])[0])
-    assert execution.dispatch_retry(over, RetryTimer(job=JOB, execution_id=ID, step="main", attempt=1), key=KEY) == []
+    assert execution.dispatch_retry(over, "main", 1, key=KEY) == []
 
 
 # --- expires_at ------------------------------------------------------------------------------------------------------

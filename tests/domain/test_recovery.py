@@ -25,7 +25,6 @@ from tocsin.domain.events import (
     Recorded,
     Recovered,
     Released,
-    RetryTimer,
     Started,
     validated,
 )
@@ -124,8 +123,12 @@ def test_task_without_a_claim_is_not_overdue() -> None:
 
 def lost_before() -> Log:
     log = running()
-    log.store(recovered(1))
+    log.store(started(), released(log.state.steps["main"].task))
     return log
+
+
+def released(task: int | None) -> Released:
+    return Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=task or 0, reason="lease_over")
 
 
 def recovered(number: int, what: str = "admitted", *, attempt: int = 1) -> Recovered:
@@ -138,7 +141,7 @@ def recovered(number: int, what: str = "admitted", *, attempt: int = 1) -> Recov
     [
         (Log(planned()), "planned", 1),
         (Log(admitted()), "admitted", 1),
-        (lost_before(), "admitted", 3),
+        (lost_before(), "admitted", 4),
     ],
     ids=["planned", "admitted", "lost before"],
 )
@@ -253,10 +256,7 @@ def test_released_step_is_no_loss_before_its_time() -> None:
     log = running()
     task = log.state.steps["main"].task
     log.now = NOON + 5 * THRESHOLD
-    log.store(
-        started(),
-        Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=task, reason="lease_over"),
-    )
+    log.store(started(), released(task))
     assert not found(log.examine(5 * THRESHOLD + SECOND)).stalled
     [stalled] = found(log.examine(6 * THRESHOLD)).stalled
     assert (stalled.lost.since, stalled.sequence) == (log.now, len(log.facts))
@@ -271,8 +271,7 @@ def test_nothing_lost_nothing_decided() -> None:
 
 
 def test_lost_task_that_reappears_is_denied() -> None:
-    log = running()
-    log.store(recovered(1))
+    log = lost_before()
 
     def claim(task: int) -> Started | ClaimDenied:
         return execution.claim(log.state, step="main", attempt=1, delivery=1, task=task, worker="w")
@@ -280,9 +279,9 @@ def test_lost_task_that_reappears_is_denied() -> None:
     assert claim(2) == ClaimDenied("superseded")
     log.store(*execution.dispatch_missing(log.state, at=NOON, key=KEY))
     assert claim(2) == ClaimDenied("superseded")
-    assert claim(4) == started()
+    assert claim(5) == started()
     log.store(started())
-    assert log.state.steps["main"].task == 4
+    assert log.state.steps["main"].task == 5
 
 
 def test_overdue_attempt_names_the_number_of_claims() -> None:
@@ -292,8 +291,7 @@ def test_overdue_attempt_names_the_number_of_claims() -> None:
     assert (overdue.error.type, "20" in overdue.error.message) == ("timed_out", True)
     [retry] = execution.fail(log.state, report("failed", delivery=20, error=overdue.error), at=NOON)
     log.store(retry)
-    timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
-    log.store(*execution.dispatch_retry(log.state, timer, key=KEY))
+    log.store(*execution.dispatch_retry(log.state, "main", 2, key=KEY))
     assert log.state.steps["main"].claims == 0
 
 
@@ -305,8 +303,7 @@ def test_recovery_of_a_claimed_task_changes_nothing() -> None:
 
 
 def test_success_of_a_task_declared_lost_counts() -> None:
-    log = running()
-    log.store(recovered(1))
+    log = lost_before()
     [completed] = execution.succeed(log.state, report("completed", delivery=None), key=KEY)
     assert isinstance(completed, Completed)
 
@@ -344,8 +341,7 @@ class Life(Log):
             case "dispatched":
                 decided = execution.dispatch(state, key=KEY)[:1]  # and the stage dies
             case "timer" if current and current.next_attempt_at and current.next_attempt_at <= self.now:
-                timer = RetryTimer(job=JOB, execution_id=ID, step=step, attempt=attempt + 1)
-                decided = execution.dispatch_retry(state, timer, key=KEY)
+                decided = execution.dispatch_retry(state, step, attempt + 1, key=KEY)
             case "started" if current:
                 task = current.task
                 granted = execution.claim(

@@ -18,7 +18,7 @@ from tests.domain.test_recovery import (
     running,
 )
 from tocsin.domain import recovery
-from tocsin.domain.events import Lost, Recovered
+from tocsin.domain.events import Lost, Recovered, Released
 from tocsin.domain.execution import Phase
 from tocsin.domain.recovery import Findings, Overdue
 
@@ -51,8 +51,9 @@ def test_a_loss_names_step_and_attempt(log: Log, lost: tuple[str, datetime, str 
 
 def test_what_was_lost_before_keeps_its_attempt() -> None:
     log = running()
+    log.store(started())
     log.now += HOUR
-    recovered(log, 1, Lost(what="dispatched", since=NOON, step="main", attempt=1))
+    log.store(Released(job=JOB, execution_id=ID, step="main", attempt=1, delivery=1, task=2, reason="lease_over"))
     assert lost_at(found(log.examine(2 * HOUR))) == [("admitted", NOON + HOUR, "main", 1)]
 
 

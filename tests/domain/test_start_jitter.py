@@ -151,11 +151,11 @@ def test_first_task_waits_for_the_start() -> None:
 
 def test_waiting_execution_is_cancelled_for_good() -> None:
     state = execution.fold(recorded([admitted(DELAYED)]))
-    [(timer, until)] = execution.retry_timers(state)
+    [(step, attempt, until)] = execution.retry_times(state)
     assert until == DELAYED.start_at
     over = execution.fold(recorded([*execution.cancel(state)]), state)
     assert over.is_over
-    assert execution.dispatch_retry(over, timer, key=KEY) == []
+    assert execution.dispatch_retry(over, step, attempt, key=KEY) == []
 
 
 def test_wait_for_the_start_is_no_loss() -> None:

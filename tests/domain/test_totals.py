@@ -34,11 +34,11 @@ def test_bucket_includes_its_upper_bound(kind: Kind, seconds: float, bound: str)
 
 
 def test_recoveries_belong_to_the_installation() -> None:
-    lost = (Lost(what="dispatched", since=NOON), Lost(what="planned", since=NOON))
+    lost = (Lost(what="admitted", since=NOON), Lost(what="planned", since=NOON))
     recovered = validated(Recovered, {**EXECUTION, "recovery": 1, "lost": lost, "recovered_at": NOON})
     assert growth(recovered).of_registered == {
         Total("recovered"): 1,
-        Total("lost", label="dispatched"): 1,
+        Total("lost", label="admitted"): 1,
         Total("lost", label="planned"): 1,
     }
 

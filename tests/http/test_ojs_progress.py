@@ -17,7 +17,6 @@ from tocsin.domain.events import (
     Failure,
     HeartbeatDetails,
     RetryScheduled,
-    RetryTimer,
     Started,
     Timer,
 )
@@ -137,8 +136,7 @@ async def test_retried_job_gets_its_checkpoint(fetched: World) -> None:
     )
     newest = await fetched.log.append(retried, expect=await fetched.log.tail(SCOPE))
     state = execution.fold(await fetched.log.load(SCOPE))
-    timer = RetryTimer(job=JOB, execution_id=ID, step="main", attempt=2)
-    [task] = execution.dispatch_retry(state, timer, key=KEY)
+    [task] = execution.dispatch_retry(state, "main", 2, key=KEY)
     await fetched.log.append(task, expect=newest)
     job = await fetch(fetched)
     assert (job["attempt"], job["last_checkpoint"]) == (2, place)

@@ -5,7 +5,7 @@ from datetime import timedelta
 from tests.domain.given import NOON
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.stored_stream import StoredStream, SubjectTree
-from tocsin.domain.events import RetryTimer
+from tocsin.domain.events import NotifyTimer
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, ManualClock
 
@@ -40,7 +40,7 @@ def test_message_ids_are_forgotten_after_their_window() -> None:
 async def test_delays_are_forgotten_when_they_end() -> None:
     clock = ManualClock(NOON)
     log = InMemoryEventLog(clock)
-    timers = [RetryTimer(job="a", execution_id=f"e-{n}", step="main", attempt=2) for n in range(3)]
+    timers = [NotifyTimer(job="a", execution_id=f"e-{n}", kind="late", definition=1, until=NOON) for n in range(3)]
     await log.delay(timers[0], until=NOON)
     await log.delay(timers[1], until=NOON + timedelta(seconds=1))
     await log.delay(timers[2], until=NOON + timedelta(seconds=2))

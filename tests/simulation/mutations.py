@@ -203,8 +203,8 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "let the timer be the decision",
         execution.dispatch_retry,
-        "step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1",
-        "timer.attempt < step.attempt",
+        "step.phase is not Phase.RETRYING or attempt != step.attempt + 1",
+        "attempt < step.attempt",
     ),
     bug("let two claim one delivery", execution.claim, "delivery <= current.delivery", "False"),
     bug(

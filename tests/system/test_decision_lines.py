@@ -95,7 +95,6 @@ async def test_debug_lines_show_the_way_of_an_execution(nats_url: str, tmp_path:
         "started",
         "report",
         "retry-scheduled",
-        "retry-timer",
         "dispatched",
         "execution-completed",
         "cron.triggered",

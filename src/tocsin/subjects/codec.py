@@ -190,9 +190,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         f"{kind}.{what}": timer
         for kind in ("timer", "delay")
         for what, timer in (
-            ("retry", e.RetryTimer),
             ("lease", e.LeaseTimer),
-            ("expiry", e.ExpiryTimer),
             ("debounce", e.DebounceTimer),
             ("notify", e.NotifyTimer),
         )

@@ -194,7 +194,7 @@ def filter_for(pattern: str) -> str:
         case "report":
             return f"report.*.*.{decision}.>"
         case "timer":
-            return f"timer.*.*.{decision}" + ("" if decision in {"expiry", "debounce"} else ".>")
+            return f"timer.*.*.{decision}" + ("" if decision == "debounce" else ".>")
         case "trigger" | "cancel" | "enqueue" | "public":
             return f"{pattern}.>"
         case "mq":
@@ -206,7 +206,7 @@ def filter_for(pattern: str) -> str:
 def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
     """Return filters over all messages of a type.
 
-    For retry timers they include the schedules that publish them.
+    For timers they include the schedules that publish them.
     """
     if kind in _ALL_OF:
         return _ALL_OF[kind]
@@ -241,10 +241,8 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
     e.Enqueued: ("enqueue.>",),
-    e.RetryTimer: ("delay.*.*.retry.>", "timer.*.*.retry.>"),
     e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
     e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
-    e.ExpiryTimer: ("delay.*.*.expiry", "timer.*.*.expiry"),
     e.DebounceTimer: ("delay.*.*.debounce", "timer.*.*.debounce"),
     e.Envelope: ("mq.scheduled.>", "mq.team.>"),
     e.Completion: ("mq.scheduler.complete.>",),

@@ -49,17 +49,15 @@ def _report(report: e.Report) -> str:
     return f"report.{job}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
-def _timer(timer: e.RetryTimer | e.LeaseTimer | e.ExpiryTimer | e.NotifyTimer) -> str:
+def _timer(timer: e.LeaseTimer | e.NotifyTimer) -> str:
     return f"timer.{token(timer.job)}.{timer.execution_id}"
 
 
 _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Dispatched: _dispatched,
     e.Report: _report,
-    e.RetryTimer: lambda timer: f"{_timer(timer)}.retry.{timer.step}.{timer.attempt}",
     e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
     e.NotifyTimer: lambda timer: f"{_timer(timer)}.notify.{timer.kind}",
-    e.ExpiryTimer: lambda timer: f"{_timer(timer)}.expiry",
     e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),

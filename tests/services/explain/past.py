@@ -13,7 +13,6 @@ from tocsin.domain.events import (
     Due,
     LeadershipFact,
     LeadershipGained,
-    LeadershipLost,
     LeadershipReleased,
     Message,
     Passed,
@@ -80,10 +79,6 @@ class Past:
 
     def released(self, at: str, holder: str = "one") -> "Past":
         self.store([LeadershipReleased(lease="ticker", holder=holder, at=utc(at))], utc(at))
-        return self
-
-    def lost(self, at: str, last_sign: str, holder: str = "one") -> "Past":
-        self.store([LeadershipLost(lease="ticker", holder=holder, at=utc(at), last_sign=utc(last_sign))], utc(at))
         return self
 
     def until(self, at: str) -> "Past":

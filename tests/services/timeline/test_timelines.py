@@ -258,7 +258,7 @@ GAPS = {
         [("09:45", "10:20")],
     ),
     "it lost the lease": (
-        hourly().gained(DAY + "09:00").lost(DAY + "10:20", DAY + "09:50").gained(DAY + "10:20"),
+        hourly().gained(DAY + "09:00").gained(DAY + "10:20", last_sign=DAY + "09:50"),
         [("09:50", "10:20")],
     ),
     "it was killed": (

@@ -86,17 +86,6 @@ class LeadershipReleased(LeadershipFact, frozen=True, kw_only=True):
     type: Literal["released"] = constant("released")
 
 
-class LeadershipLost(LeadershipFact, frozen=True, kw_only=True):
-    """A process lost a leader lease.
-
-    The process itself stores this when it finds out.
-    """
-
-    type: Literal["lost"] = constant("lost")
-    last_sign: datetime
-    """The last time (UTC) at which the process knew that it was the leader."""
-
-
 OF_THE_NAME = "all"
 """Stands for the id in the subjects of events about a name."""
 

@@ -260,7 +260,7 @@ class QuorumSettled(ExecutionFact, frozen=True, kw_only=True):
 class Lost(OwnMessage, frozen=True, kw_only=True):
     """The last event of an execution or step, after which nothing followed."""
 
-    what: Literal["planned", "admitted", "dispatched", "retry-scheduled"]
+    what: Literal["planned", "admitted"]
     """The type of the last event."""
     since: datetime
     """The time (UTC) since which nothing followed."""
@@ -273,8 +273,7 @@ class Lost(OwnMessage, frozen=True, kw_only=True):
 class Recovered(ExecutionFact, frozen=True, kw_only=True):
     """An execution was lost on its way to a worker and continues.
 
-    The recoverer stores this once it has proof. The lost tasks are dispatched again. An old copy that turns up later
-    does not run.
+    The recoverer stores this once the responsible stage has taken the last event and decided nothing.
     """
 
     type: Literal["recovered"] = constant("recovered")

@@ -220,33 +220,6 @@ class LeaseTimer(VersionedMessage, frozen=True, kw_only=True):
     """The time (UTC) at which a lost agent was heard last; absent: unknown, or none was lost."""
 
 
-class ExpiryTimer(VersionedMessage, frozen=True, kw_only=True):
-    """An execution has reached its expiry time.
-
-    The log publishes this, and no further task may start.
-    """
-
-    type: Literal["expiry-timer"] = constant("expiry-timer")
-    """The type of the input."""
-    job: str
-    execution_id: str
-
-
-class RetryTimer(VersionedMessage, frozen=True, kw_only=True):
-    """The delay before an attempt is over.
-
-    The log publishes this, and the DAG advancer dispatches the attempt.
-    """
-
-    type: Literal["retry-timer"] = constant("retry-timer")
-    """The type of the input."""
-    job: str
-    execution_id: str
-    step: str
-    attempt: int
-    """The number of the attempt to dispatch, counted from 1."""
-
-
 class NotifyTimer(VersionedMessage, frozen=True, kw_only=True):
     """A time has come at which an execution should have started or ended.
 
@@ -280,4 +253,4 @@ class DebounceTimer(VersionedMessage, frozen=True, kw_only=True):
     """The digest of the job, the source of its trigger and the key."""
 
 
-Timer: TypeAlias = RetryTimer | LeaseTimer | ExpiryTimer | NotifyTimer | DebounceTimer
+Timer: TypeAlias = LeaseTimer | NotifyTimer | DebounceTimer

@@ -366,15 +366,8 @@ def _started(step: Step, fact: Started, recorded: Recorded[Message]) -> Step:
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:
-    """Mark lost tasks that are still unclaimed; they are dispatched again."""
-    state = msgspec.structs.replace(
-        state, recoveries=max(state.recoveries, fact.recovery), recovered_at=fact.recovered_at
-    )
-    for lost in fact.lost:
-        step = state.steps.get(lost.step or "")
-        if lost.step and step and step.phase is Phase.DISPATCHED and step.attempt == lost.attempt:
-            state = with_step(state, lost.step, msgspec.structs.replace(step, phase=Phase.LOST))
-    return state
+    recoveries = max(state.recoveries, fact.recovery)
+    return msgspec.structs.replace(state, recoveries=recoveries, recovered_at=fact.recovered_at)
 
 
 def _with_deaths(state: Execution, step: str, deaths: tuple[Death, ...]) -> Execution:

@@ -1,4 +1,4 @@
-"""Decisions on tasks to dispatch, and the timers of tasks to dispatch later."""
+"""Decisions on tasks to dispatch, and the times of tasks to dispatch later."""
 
 import json
 from collections.abc import Mapping
@@ -9,9 +9,9 @@ from pydantic import JsonValue
 
 from .. import ids
 from ..definition import LEADER_ONLY, value_of
-from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, RetryTimer, TaskLimit
+from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, TaskLimit
 from ..ownership import EXECUTOR
-from .state import Execution, Status, identity_fields, planned_step
+from .state import Execution, Status, planned_step
 from .steps import Phase, Step, StepStates
 
 MAX_UPSTREAM_BYTES: Final = 393_216
@@ -57,14 +57,14 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
     return _task(state, step, 1, key, admission)
 
 
-def dispatch_retry(state: Execution, timer: RetryTimer, *, key: bytes) -> list[Dispatched]:
+def dispatch_retry(state: Execution, name: str, attempt: int, *, key: bytes) -> list[Dispatched]:
     """Dispatch the next attempt of a step whose delay is over."""
-    step = state.steps.get(timer.step)
+    step = state.steps.get(name)
     if state.status is not Status.ADMITTED or step is None or state.requested is None:
         return []
-    if step.phase is not Phase.RETRYING or timer.attempt != step.attempt + 1:
+    if step.phase is not Phase.RETRYING or attempt != step.attempt + 1:
         return []
-    return [_task(state, planned_step(state, timer.step), timer.attempt, key)]
+    return [_task(state, planned_step(state, name), attempt, key)]
 
 
 def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Dispatched]:
@@ -84,12 +84,12 @@ def dispatch_missing(state: Execution, *, at: datetime, key: bytes) -> list[Disp
     return [*dispatch(state, key=key), *tasks]
 
 
-def retry_timers(state: Execution) -> list[tuple[RetryTimer, datetime]]:
-    """Return a timer for each step that waits for its next attempt."""
+def retry_times(state: Execution) -> list[tuple[str, int, datetime]]:
+    """Return each step that waits for its next attempt, the attempt and its time (UTC)."""
     if state.status is not Status.ADMITTED or state.requested is None:
         return []
     return [
-        (RetryTimer(**identity_fields(state), step=name, attempt=step.attempt + 1), step.next_attempt_at)
+        (name, step.attempt + 1, step.next_attempt_at)
         for name, step in state.steps.items()
         if step.phase is Phase.RETRYING and step.next_attempt_at is not None
     ]

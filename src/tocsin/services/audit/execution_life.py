@@ -204,12 +204,6 @@ class ExecutionLife:
         if fact.recovery != self.recovered + 1:
             yield Wrong("I3", f"recovery {fact.recovery} follows recovery {self.recovered}")
         self.recovered = fact.recovery
-        for lost in fact.lost:
-            if lost.what != "dispatched" or lost.step is None or lost.attempt is None:
-                continue
-            if self.dispatched.get(lost.step) != lost.attempt or (lost.step, lost.attempt) in self.started:
-                yield Wrong("I3", f"attempt {lost.attempt} of {lost.step} was not lost")
-            self.lost.add((lost.step, lost.attempt))
 
     @on(Dispatched)
     def _dispatched(self, fact: Dispatched) -> Iterator[Wrong]:

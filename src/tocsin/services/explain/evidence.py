@@ -19,7 +19,6 @@ from ...domain.events import (
     Deleted,
     Due,
     LeadershipGained,
-    LeadershipLost,
     LeadershipReleased,
     Message,
     Passed,
@@ -353,8 +352,6 @@ def gaps(leadership: Iterable[Recorded[Message]]) -> Iterator[Gap]:
                 sign, holder, is_led = max(fact.at, last_seen or fact.at), fact.holder, True
             case LeadershipReleased() as fact:
                 sign, is_led = fact.at, False
-            case LeadershipLost() as fact if fact.holder == holder:  # its record may follow that of the next leader
-                sign, is_led = fact.last_sign, False
             case _:
                 pass
     if not is_led:

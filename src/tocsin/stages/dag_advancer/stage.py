@@ -25,7 +25,6 @@ from ...domain.events import (
     Recovered,
     Released,
     Resolved,
-    RetryTimer,
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
@@ -61,15 +60,12 @@ class DagAdvancer:
 
     def retries(self, state: Execution) -> Iterator[Deadline]:
         """Return when the steps of an execution are tried again."""
-        return (Deadline(until, f"{timer.step}.{timer.attempt}") for timer, until in execution.retry_timers(state))
+        return (Deadline(at, f"{step}.{attempt}") for step, attempt, at in execution.retry_times(state))
 
     def on_retry_due(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the retry is due
         """Dispatch the retry of a step."""
         state, (step, _, attempt) = states(EXECUTION(scope)), deadline.key.rpartition(".")
-        timer = RetryTimer(
-            job=state.request.job, execution_id=state.request.execution_id, step=step, attempt=int(attempt)
-        )
-        return decided(EXECUTION(scope), execution.dispatch_retry(state, timer, key=self._key))
+        return decided(EXECUTION(scope), execution.dispatch_retry(state, step, int(attempt), key=self._key))
 
     def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
         """Dispatch the first steps of an execution, or its lost steps.

@@ -26,14 +26,6 @@ class _Release(msgspec.Struct):
     reason: str = ""
 
 
-class _Loss(msgspec.Struct):
-    step: str | None = None
-
-
-class _Recovery(msgspec.Struct):
-    lost: tuple[_Loss, ...] = ()
-
-
 class StoredClaim(NamedTuple):
     """A claim that is stored, and its task."""
 
@@ -48,7 +40,6 @@ LEAST_HOLD_UP_S: Final = 0.001
 STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
 """Events of a step after which its task needs no worker, or is dispatched again."""
 _RELEASES: Final = msgspec.json.Decoder(_Release)
-_RECOVERIES: Final = msgspec.json.Decoder(_Recovery)
 TRIES: Final = 3
 """Writes of the claims of one execution in a row; other writers may be faster at each."""
 
@@ -224,10 +215,6 @@ def learn_end(board: TaskBoard, scope: str, kind: str, rest: Sequence[str], sequ
     """
     if kind in {"completed", "failed", "cancelled"}:
         board.end_execution(scope, is_completed=kind == "completed")
-    elif kind == "recovered":
-        for loss in _RECOVERIES.decode(body).lost:
-            if loss.step is not None:
-                board.end_step(scope, loss.step, sequence=sequence)
     elif kind == "released":
         end = _RELEASES.decode(body)
         board.release(

@@ -29,7 +29,7 @@ FETCH_FILTERS: Final = (
 FILTERS: Final = (
     *FETCH_FILTERS,
     *subjects.COMPLETIONS,
-    *(subjects.filter_for(f"execution.{event}") for event in ("recovered", *STEP_ENDS, "failed", "cancelled")),
+    *(subjects.filter_for(f"execution.{event}") for event in (*STEP_ENDS, "failed", "cancelled")),
 )
 """Filters over everything that the matcher follows in the log."""
 

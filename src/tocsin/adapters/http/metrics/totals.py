@@ -12,7 +12,7 @@ from .catalog import Family, Metric
 
 _STATUSES: Final = ("completed", "failed", "cancelled", "skipped")
 _TRIGGERS: Final[tuple[str, ...]] = get_args(TriggerKind)
-_LOST: Final = ("planned", "admitted", "dispatched", "retry-scheduled")
+_LOST: Final = ("planned", "admitted")
 _STEP_ENDS: Final = ("completed", "failed")
 MAX_FIRST_STEPS: Final = 10_000
 """Steps that have series before they run, those of the oldest jobs. Others have theirs from their first end on."""
