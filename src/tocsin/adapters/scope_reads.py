@@ -42,6 +42,11 @@ class SharedEvent(msgspec.Struct, gc=False):
         """The fields, as JSON."""
         return self.event.body
 
+    @property
+    def cause(self) -> str:
+        """The name of the cause."""
+        return self.event.cause
+
     def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the event as `decode` reads it.
 

@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from .events import Dispatched, Exhausted, Failed, Failure, Message, Recorded, Released, Report, RetryScheduled, Started
+from .events import Dispatched, Exhausted, Failed, Failure, Message, Recorded, Released, RetryScheduled, Started
 from .spans import Attributes, Link, Span, SpanEvent
 from .trace_context import TraceContext
 
@@ -107,16 +107,17 @@ def _deliveries(attempt: Attempt, make: MakeContext, parent: TraceContext, end: 
         place = attempt.step, attempt.number, claim.delivery
         yield _wait(make("wait", *place), parent, since, recorded.time)
         released = attempt.releases.get(claim.delivery)
-        report = None if released is not None else _report_on(attempt, recorded, end)
-        since = released.time if released is not None else end if report is None else report.time
+        report = None if released is not None else _report_on(attempt, recorded)
+        # The log's clock may be earlier than the server, whose time a report has.
+        since = released.time if released is not None else end if report is None else min(report.time, end)
         yield _process(attempt, recorded, make("process", *place), parent, since)
         if report is not None and attempt.decision is not None:
             yield Span(
                 name="report",
                 context=make("report", *place),
                 parent=parent,
-                start=report.time,
-                end=max(report.time, end),
+                start=since,
+                end=end,
                 attributes={"tocsin.stage": "dag_advancer" if attempt.failure is None else "retrier"},
             )
     last = max(attempt.claims, default=0)
@@ -173,12 +174,5 @@ def _process(
     )
 
 
-def _report_on(attempt: Attempt, claim: Recorded[Message], until: datetime) -> Recorded[Message] | None:
-    of_claim = [
-        recorded
-        for recorded in attempt.reports
-        if isinstance(recorded.message, Report)
-        and recorded.message.claim in {None, claim.sequence}
-        and claim.time <= recorded.time <= until
-    ]
-    return of_claim[-1] if of_claim else None
+def _report_on(attempt: Attempt, claim: Recorded[Message]) -> Recorded[Message] | None:
+    return next((one for one in attempt.reports if getattr(one.message, "claim", 0) in {None, claim.sequence}), None)

@@ -166,9 +166,13 @@ class _Trace:
         return first if isinstance(first, Requested) else None
 
     def _start(self) -> datetime:
-        """Return the time of the request, or else of the first event.
+        """Return the time of the request, or else of the first event."""
+        return min(self._ended.scheduled_time, self._first.time) if self._is_prompt() else self._first.time
 
-        The scheduled time of a backfill, a replay or a late occurrence may be long ago.
+    def _is_prompt(self) -> bool:
+        """Return whether the request came at the scheduled time.
+
+        That of a backfill, a replay or a late occurrence may be long ago.
         """
         request = self._request()
         is_late = request is not None and request.catch_up
@@ -176,14 +180,12 @@ class _Trace:
             "refused",
             "duplicate",
         }
-        if self._ended.trigger not in PROMPT or is_late or is_instant:
-            return self._first.time
-        return min(self._ended.scheduled_time, self._first.time)
+        return self._ended.trigger in PROMPT and not is_late and not is_instant
 
     def _beginnings(self) -> Iterable[Span]:
         """Return the spans until the execution was admitted."""
         start, begun, end = self._start(), self._first.time, self._end.time
-        if start < begun:
+        if self._is_prompt() and self._ended.scheduled_time != begun:  # by the server, whose clock may be later
             yield self._part("plan", "plan", start, begun, "planner")
         first = self._first.message
         if isinstance(first, Requested):

@@ -110,15 +110,19 @@ class ListedReports:
                     waiting.stored.set_result(sequence)
 
 
-def decode(subject: str, body: bytes) -> Message:
-    """Decode an input.
+def read_message(subject: str, body: bytes) -> Message:
+    """Decode a message, except a list, which `listed` decodes.
 
-    `listed` decodes a list, and the loop handles an unreadable input.
+    Raises:
+        DecodeError: it is unreadable.
     """
-    if subject.startswith(_LIST):
-        return Listed(body)
+    return Listed(body) if subject.startswith(_LIST) else subjects.decode(subject, body)
+
+
+def decode(subject: str, body: bytes) -> Message:
+    """Decode an input as `read_message` does; the loop handles an unreadable input."""
     try:
-        return subjects.decode(subject, body)
+        return read_message(subject, body)
     except DecodeError as error:
         return UnreadableInput(body, error)
 

@@ -256,6 +256,10 @@ class Encoded(Protocol):
     def body(self) -> bytes | msgspec.Raw:
         """The fields, as JSON."""
 
+    @property
+    def cause(self) -> str:
+        """The name of its cause (`domain.commit.CommitEvent`); empty: unknown."""
+
 
 class Batch(msgspec.Struct, frozen=True):
     """Messages that a follower received together.

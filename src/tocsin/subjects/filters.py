@@ -6,11 +6,9 @@ from functools import lru_cache
 from typing import Final
 
 from ..domain import events as e
-from ..domain.ids import seal
 from .names import (
     ANY,
     DEFAULT_QUEUE,
-    NO_CLAIM,
     OUTSIDE_INPUTS,
     PUBLIC_INPUTS,
     SCOPE_TOKENS,
@@ -93,14 +91,6 @@ def tasks(queue: str) -> tuple[str, str]:
 
 ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
 """Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
-
-
-def reports_on(
-    job: str, execution_id: str, step: str, attempt: int, claim: int | None, *, proof: str, outcome: str = ANY
-) -> str:
-    """Return a filter over the reports on a claim (`ids.claim_proof`)."""
-    of = token(job)
-    return f"report.{of}.{execution_id}.{outcome}.{step}.{attempt}.{seal(proof, of)}.{claim or NO_CLAIM}"
 
 
 def leadership(lease: str) -> str:

@@ -9,6 +9,7 @@ from typing import Final
 from ... import subjects
 from ...domain import lock
 from ...domain.events import Message, Recorded, Timer
+from ...engine.report_lists import read_message
 from ...ports import (
     Append,
     Batch,
@@ -252,7 +253,7 @@ class InMemoryEventLog:
 
     @staticmethod
     def _recorded(entry: Entry) -> Recorded[Message]:
-        recorded = entry.recorded()
+        recorded = entry.recorded(read_message)
         trace_ids.note(recorded.message)
         return recorded
 

@@ -121,7 +121,7 @@ class Recorder:
                 )
                 place = batch.upto
                 if self.traces is not None:
-                    self.traces.take(batch.messages)
+                    self.traces.take(batch.messages, {one.sequence: one.cause for one in batch.encoded})
                 yield batch
                 # Gather events meanwhile: a transaction for every few events would cost far more.
                 if self.gathering and batch.caught_up:
@@ -210,7 +210,7 @@ def _start(context: StageContext) -> Recorders:
     storage = context.require_storage()
     traces = None
     if context.spans is not None:
-        traces = Traces(context.log, context.spans, context.clock, context.report_key)
+        traces = Traces(context.log, context.spans, context.clock)
     recorder = partial(
         Recorder,
         context.log,

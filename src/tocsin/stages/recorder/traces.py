@@ -6,7 +6,7 @@ and sends these. A trace store that is away, or slower than the executions, cost
 
 import asyncio
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -16,21 +16,25 @@ from ... import subjects, telemetry
 from ...domain import ids
 from ...domain.events import (
     Dispatched,
+    ExecutionFact,
     Failed,
     Message,
     Recorded,
+    Report,
     Requested,
     Skipped,
-    Started,
     Terminal,
 )
 from ...domain.spans import Span
 from ...domain.trace import context_of, spans_of
 from ...domain.trace_context import TraceContext, own_context, parse
+from ...engine.report_lists import listed
 from ...ports import Clock, EventLog, SpanExporter, SpansLost, StaleRead
+from ...subjects import Stream
 
+REPORTS: Final = "report.>"
 MAX_OPEN: Final = 100_000
-"""Executions whose selection is remembered until they end; of others the events are read."""
+"""Executions that are remembered until they end: whether they are selected, and their reports. Of others the events are read."""
 MAX_WAITING: Final = 10_000
 """Executions that wait for their export; of more, the traces are lost."""
 BATCH: Final = 32
@@ -50,6 +54,15 @@ _lost_traces: Final = telemetry.meter().create_counter(
 )
 
 
+class _Open(msgspec.Struct):
+    """An execution that is not over."""
+
+    is_selected: bool = True
+    """Of an execution that began before this process, the events say whether it was selected."""
+    reports: dict[int, None] = {}
+    """The places of the reports that caused its events."""
+
+
 class Ended(msgspec.Struct, frozen=True):
     """An execution that is over."""
 
@@ -58,28 +71,34 @@ class Ended(msgspec.Struct, frozen=True):
     sequence: int
     """The sequence of its last event."""
     is_failed: bool
+    reports: Iterable[int]
+    """The places of the reports that caused its events."""
 
 
 class Traces:
     """Exports the traces of executions that the recorder has recorded."""
 
-    def __init__(self, log: EventLog, exporter: SpanExporter, clock: Clock, key: bytes) -> None:
-        """`key` is the installation's; it finds the reports on claims."""
+    def __init__(self, log: EventLog, exporter: SpanExporter, clock: Clock) -> None:
         self._log = log
         self._exporter = exporter
         self._clock = clock
-        self._key = key
-        self._selected: OrderedDict[tuple[str, str], bool] = OrderedDict()
-        """The open executions, by job and id, and whether their traces were selected."""
+        self._open: OrderedDict[tuple[str, str], _Open] = OrderedDict()
+        """The open executions, by job and id."""
         self._waiting: deque[Ended] = deque()
         self._wake = asyncio.Event()
         self._losses = 0
         self._logged_at: float | None = None
 
-    def take(self, messages: Iterable[Recorded[Message]]) -> None:
-        """Note the beginnings and ends of executions."""
+    def take(self, messages: Iterable[Recorded[Message]], causes: Mapping[int, str]) -> None:
+        """Note the beginnings, the reports and the ends of executions.
+
+        `causes`: the names of the causes of events, by number.
+        """
         for recorded in messages:
             message = recorded.message
+            source, _, place = causes.get(recorded.sequence, "").partition("-")
+            if source == Stream.REPORTS and isinstance(message, ExecutionFact):
+                self._noted(message).reports[int(place)] = None
             if isinstance(message, Requested | Skipped) or (isinstance(message, Dispatched) and message.admits):
                 self._note_beginning(message)
             if isinstance(message, Terminal | Skipped):
@@ -113,20 +132,23 @@ class Traces:
 
     def _note_beginning(self, message: Requested | Skipped | Dispatched) -> None:
         context = parse(message.traceparent)
-        self._selected[message.job, message.execution_id] = context is not None and context.is_sampled
-        if len(self._selected) > MAX_OPEN:
-            self._selected.popitem(last=False)
+        self._noted(message).is_selected = context is not None and context.is_sampled
+
+    def _noted(self, message: ExecutionFact) -> _Open:
+        noted = self._open.setdefault((message.job, message.execution_id), _Open())
+        if len(self._open) > MAX_OPEN:
+            self._open.popitem(last=False)
+        return noted
 
     def _note_end(self, recorded: Recorded[Message], message: Terminal | Skipped) -> None:
-        # Of an execution that began before this process, the events say whether it was selected.
-        is_selected = self._selected.pop((message.job, message.execution_id), True)
+        noted = self._open.pop((message.job, message.execution_id), _Open())
         is_failed = isinstance(message, Failed)
-        if not (is_selected or is_failed) or self._clock.now() - recorded.time > MAX_AGE:
+        if not (noted.is_selected or is_failed) or self._clock.now() - recorded.time > MAX_AGE:
             return
         if len(self._waiting) >= MAX_WAITING:
             self._lose(1, SpansLost("executions end faster than their traces are sent"))
             return
-        self._waiting.append(Ended(message.job, message.execution_id, recorded.sequence, is_failed))
+        self._waiting.append(Ended(message.job, message.execution_id, recorded.sequence, is_failed, noted.reports))
         self._wake.set()
 
     async def _spans(self, ended: Ended) -> list[Span]:
@@ -135,7 +157,7 @@ class Traces:
         context = context_of(events)
         if context is None or not (context.is_sampled or ended.is_failed):
             return []
-        reports = await self._reports(ended, events)
+        reports = [report for place in ended.reports for report in await self._reports(ended, place)]
         return spans_of(events, reports, original=await self._original(events))
 
     async def _events(self, ended: Ended) -> list[Recorded[Message]]:
@@ -153,25 +175,15 @@ class Traces:
                 return events
         raise StaleRead.of(scope)
 
-    async def _reports(self, ended: Ended, events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-        """Return the reports on the claims of an execution; those without proof are left out."""
-        claims = [(recorded.sequence, recorded.message) for recorded in events if isinstance(recorded.message, Started)]
-        wanted = dict.fromkeys(
-            self._report_subject(ended, claim, sequence, outcome)
-            for at, claim in claims
-            for sequence in (at, None)
-            for outcome in ("completed", "failed")
-        )
-        if not wanted:
-            return []
-        loaded = await self._log.load_each(*wanted)
-        return [report for reports in loaded.facts for report in reports]
-
-    def _report_subject(self, ended: Ended, claim: Started, sequence: int | None, outcome: str) -> str:
-        proof = ids.claim_proof(self._key, ended.execution_id, claim.step, claim.attempt, sequence)
-        return subjects.reports_on(
-            ended.job, ended.execution_id, claim.step, claim.attempt, proof=proof, claim=sequence, outcome=outcome
-        )
+    async def _reports(self, ended: Ended, place: int) -> list[Recorded[Message]]:
+        """Return the reports on an execution in one message, which may be a list."""
+        stored = await self._log.get(REPORTS, place)
+        return [
+            one
+            for one in (() if stored is None else listed(stored))
+            if isinstance(one.message, Report)
+            and (one.message.job, one.message.execution_id) == (ended.job, ended.execution_id)
+        ]
 
     async def _original(self, events: Sequence[Recorded[Message]]) -> TraceContext | None:
         """Return the context of the execution that an execution replays, if it replays one."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from .... import subjects
 from ....domain.events import Message, Recorded, Timer
+from ....engine.report_lists import read_message
 from ....ports import Append, Batch, Decode, Delay, Loaded, Publish, RepeatedInput, Write, Written
 from ....subjects import DecodeError, Stream
 from ..client import wire
@@ -172,4 +173,4 @@ class NatsEventLog:
 
     def _recorded(self, stored: Stored) -> Recorded[Message]:
         subject = self._names.from_wire(stored.subject)
-        return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time)
+        return subjects.recorded(subject, stored.body, stored.headers, stored.sequence, stored.time, read=read_message)
