@@ -13,6 +13,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from tests.domain.given import ID, KEY, plan, recorded
 from tests.durables import NatsDurable
@@ -64,7 +65,7 @@ from tocsin.engine.fold import Fold
 from tocsin.engine.foreign_reports import ForeignReports
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage_leases import follower_of
-from tocsin.ports import EventDurable, RequestRefused
+from tocsin.ports import EventDurable, LogUnavailable, RequestRefused
 from tocsin.ports.server_inspection import ServerState, StreamState
 from tocsin.services.health import Finding, Level, doctor, examine, worst
 from tocsin.services.health.checks import (
@@ -191,13 +192,17 @@ async def test_an_account_that_is_nearly_full(tmp_path: Path) -> None:
             assert_finding(findings["jetstream-limits"], Level.WARN, f"{number} of {most} streams")
 
 
-async def test_jetstream_that_is_off(tmp_path: Path) -> None:
+async def test_jetstream_that_is_off_is_named_at_once(tmp_path: Path) -> None:
     account = "accounts { A { users: [ {user: u, password: p} ] } }"
-    with nats_server(tmp_path / "s", account) as s:
+    with nats_server(tmp_path / "s", account) as s, capture_logs() as lines:
         nats = {"url": s.url, "user": "u", "password": "p"}
         async with bootstrap.connect(settings(s.url, tmp_path, nats=nats)) as installation:
             findings = {finding.code: finding for finding in await examine(health_target(installation))}
             assert_finding(findings["jetstream-off"], Level.BAD, "not enabled")
+            with pytest.raises(LogUnavailable) as failure:
+                await bootstrap.await_log(installation)
+    assert failure.value.code == "jetstream-not-enabled"
+    assert "log-awaited" not in {line.get("action") for line in lines}  # nothing was tried again
 
 
 def monitored(folder: Path, interval: str) -> str:

@@ -17,7 +17,7 @@ from .... import subjects
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
 from ..client.connection import Connection, Json
-from ..client.jetstream_wait import explain_silence, is_enabled
+from ..client.jetstream_wait import silence_of
 from ..client.names import Names
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
@@ -30,7 +30,7 @@ from .desired_state import (
     require_layout,
     wanted_streams,
 )
-from .provision_errors import JetStreamDisabled, JetStreamUnavailable, MessagesAtRisk, ProvisionError, ServerTooOld
+from .provision_errors import MessagesAtRisk, ProvisionError, ServerTooOld
 from .resources import Change, ensure_consumer, ensure_stream
 
 __all__ = ["Change", "Mode", "ProvisionError", "provision"]
@@ -101,10 +101,7 @@ async def provision(
     except LogUnavailable as error:
         if not connection.client.is_connected:
             raise
-        text = explain_silence(connection, error)
-        if not is_enabled(connection, error):
-            raise JetStreamDisabled(text) from error
-        raise JetStreamUnavailable(text, is_clustered="cluster" in connection.greeting) from error
+        raise silence_of(connection, error) from error
 
 
 async def _ensure(

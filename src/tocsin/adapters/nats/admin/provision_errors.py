@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ....domain.errors import TocsinError
+from ....ports import LogUnavailable
 
 
 class ProvisionError(TocsinError):
@@ -11,7 +12,7 @@ class ProvisionError(TocsinError):
     code = "provisioning-failed"
 
 
-class JetStreamUnavailable(ProvisionError):
+class JetStreamUnavailable(ProvisionError, LogUnavailable):
     """JetStream does not answer: its server is overloaded, or its cluster has no majority.
 
     `is_clustered`: the server belongs to a cluster.
@@ -24,7 +25,7 @@ class JetStreamUnavailable(ProvisionError):
         self.is_clustered = is_clustered
 
 
-class JetStreamDisabled(ProvisionError):
+class JetStreamDisabled(ProvisionError, LogUnavailable):
     """JetStream is not enabled on the server, or not for the account of this user."""
 
     code = "jetstream-not-enabled"

@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 from .... import telemetry
 from ....ports import LaggingReplica, LogUnavailable, NotAllowed
 from ....subjects import INSTALLATION_KEY, Bucket
+from ..admin.provision_errors import JetStreamDisabled, JetStreamUnavailable
 from ..log.projections import NatsProjections, is_marker
 from . import wire
 from .connection import Connection
@@ -28,34 +29,38 @@ async def await_log(connection: Connection, names: Names) -> None:
 
     Streams that do not exist, or that this user may not see, are skipped: their users report a clearer error.
     """
-    streams = (names.commits_stream, names.bucket_stream(Bucket.INSTALLATION))
-    for stream in streams:
+
+    async def look_at(stream: str) -> None:
+        try:
+            await connection.manage(f"STREAM.INFO.{stream}")
+        except NotAllowed:
+            raise
+        except LogUnavailable as error:
+            raise silence_of(connection, error) from error
+
+    for stream in (names.commits_stream, names.bucket_stream(Bucket.INSTALLATION)):
         with suppress(JetStreamError, NotAllowed):
-            await retry_until_available(partial(connection.manage, f"STREAM.INFO.{stream}"), within=None)
+            await retry_until_available(partial(look_at, stream), within=None)
 
 
-def is_enabled(connection: Connection, error: LogUnavailable) -> bool:
-    """Return whether JetStream is enabled on a server that answered a request with `error`."""
-    return bool(connection.greeting.get("jetstream")) and "not enabled" not in str(error)
-
-
-def explain_silence(connection: Connection, error: LogUnavailable) -> str:
-    """Explain why a connected server did not reply, and what to do.
+def silence_of(connection: Connection, error: LogUnavailable) -> JetStreamDisabled | JetStreamUnavailable:
+    """Return the reason why a connected server did not reply, with a text that says what to do.
 
     A majority can be lost at any request: until its lease ends, a leader without a majority still replies with its own
     state.
     """
-    if not is_enabled(connection, error):
-        return (
+    if not connection.greeting.get("jetstream") or "not enabled" in str(error):
+        return JetStreamDisabled(
             "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
             "configuration; if the server has accounts, enable it for the account of this user"
         )
-    if "cluster" not in connection.greeting:
-        return f"JetStream does not answer: check the load and the log of its server, then try again ({error})"
-    return (
-        "JetStream does not answer: its cluster elects, or has no majority; try again when more than half of its "
-        f"servers run ({error})"
+    is_clustered = "cluster" in connection.greeting
+    advice = (
+        "its cluster elects, or has no majority; try again when more than half of its servers run"
+        if is_clustered
+        else "check the load and the log of its server, then try again"
     )
+    return JetStreamUnavailable(f"JetStream does not answer: {advice} ({error})", is_clustered=is_clustered)
 
 
 async def find_key(connection: Connection, names: Names) -> bytes | None:
@@ -83,7 +88,7 @@ async def find_key(connection: Connection, names: Names) -> bytes | None:
     except NotAllowed:
         raise
     except LogUnavailable as error:
-        raise LogUnavailable(explain_silence(connection, error)) from error
+        raise silence_of(connection, error) from error
     if state is None or not state["state"]["messages"]:
         return None
     raise silence
@@ -95,6 +100,7 @@ async def retry_until_available(request: Callable[[], Awaitable[T]], *, within: 
     Raises:
         LogUnavailable: it did not succeed within `within` seconds (None: without a limit).
         NotAllowed: this user may not make the request.
+        JetStreamDisabled: no server will answer.
     """
     loop = asyncio.get_running_loop()
     start = loop.time()
@@ -102,7 +108,7 @@ async def retry_until_available(request: Callable[[], Awaitable[T]], *, within: 
     while True:
         try:
             return await request()
-        except NotAllowed:
+        except (NotAllowed, JetStreamDisabled):
             raise
         except LogUnavailable as error:
             if within is not None and loop.time() - start >= within:
