@@ -81,7 +81,7 @@ class Routes(Generic[Target]):
         """Filters and their targets, by first token."""
         self._named: dict[str, tuple[int, ...]] = {}
         """The places of the tokens that filters name, by first token."""
-        self._known: dict[tuple[str | int, ...], tuple[Target, ...]] = {}
+        self._known: dict[tuple[object, ...], tuple[Target, ...]] = {}
         for filter_, target in filters:
             first, *tokens = filter_.split(".")
             self._filters.setdefault(first, []).append((filter_, target))
