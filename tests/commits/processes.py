@@ -142,7 +142,7 @@ class Held:
     def now(self) -> datetime:
         return self._clock.now()
 
-    def wake(self) -> None:
+    def take(self, _: object) -> None:
         pass
 
 

@@ -304,6 +304,16 @@ async def test_overtaken_leader_that_lives_says_so(world: Given) -> None:
     assert await world.executions() == 1
 
 
+async def test_leader_whose_clock_slept_begins_no_second_term(world: Given) -> None:
+    one = await world.start("one")
+    one.tasks.pop().cancel()  # it renews nothing, and counts no time
+    for election in one.elections.values():
+        election._until = float("inf")
+    await world.start("two")
+    await world.clock.run(2 * TTL)
+    assert await world.control() == ["began by one", "began by two", "left by one"]
+
+
 async def test_lease_in_the_store_belongs_to_the_stage(world: Given) -> None:
     await world.start("one")
     stored = await world.projections.get(Bucket.LEADER, "lock-keeper")

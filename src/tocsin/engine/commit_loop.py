@@ -18,7 +18,7 @@ from typing import Final
 from .. import telemetry
 from ..domain.commit import FORMAT, Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
-from ..domain.log_events import Began, Left, LogEvent, Waits, decode, is_log_event
+from ..domain.log_events import Began, LogEvent, Waits, decode, is_log_event
 from ..ports import Clock
 from ..ports.commit_log import StoredBody
 from ..subjects import DecodeError, Stream
@@ -131,6 +131,7 @@ class CommitLoop:
         self._fresh_until = float("-inf")
         """The monotonic time up to which the fold counts as freshly loaded."""
         self._write_turns = turns or WriteTurns(name, clock)
+        self._leases = leases
         self._leadership = Leadership(
             name, [stage.name for stage in stages], fold, clock, leases, self._changed.set, log_clock
         )
@@ -288,10 +289,10 @@ class CommitLoop:
                     continue
                 if not is_log_event(event.subject):
                     self.pending.arrive(EVENTS, one)
-                elif isinstance(change := decode(event), Left):
-                    self._leadership.take_left(change)
-                elif isinstance(change, Waits):
+                elif isinstance(change := decode(event), Waits):
                     self.pending.note_wait(change, one.sequence)
+                elif self._leases is not None:
+                    self._leases.take(change)
         self.intake.free()
         self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 

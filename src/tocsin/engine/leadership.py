@@ -101,11 +101,6 @@ class Leadership:
         gained = tuple(stage for stage in self._stages if stage in held and self._own(stage) is None)
         return [*changes, Began(gained)] if gained else changes
 
-    def take_left(self, event: Left) -> None:
-        """Try to lead at once: a process leaves."""
-        if self._leases is not None and not self._leases.is_leaving and not event.terms.keys().isdisjoint(self._stages):
-            self._leases.wake()
-
     def settle(self) -> None:
         """Note that a commit was stored."""
         if self._leases is not None and self._leases.is_leaving and not any(map(self._own, self._stages)):

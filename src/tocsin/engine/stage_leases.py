@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
+from ..domain.log_events import Began, Left, LogEvent
 from .clock_guard import ClockGuard
 from .leader_election import ACQUIRE_INTERVAL_S, LeaderElection
 
@@ -85,11 +86,14 @@ class StageLeases:
         """Return the time (UTC) by the log's clock, or else by this machine's."""
         return self._time.now() or self._clock.now()
 
-    def wake(self) -> None:
-        """Try at once: another process leaves."""
-        self._soon_until = self._clock.monotonic() + SOON_FOR_S
-        self._others.clear()
-        self._woken.set()
+    def take(self, event: LogEvent | None) -> None:
+        """Try at once if another process leaves; doubt leases of stages that it leads."""
+        if isinstance(event, Began):
+            self._entered -= frozenset(event.stages)
+        elif isinstance(event, Left) and not self._elections.keys().isdisjoint(event.terms):
+            self._soon_until = self._clock.monotonic() + SOON_FOR_S
+            self._others.clear()
+            self._woken.set()
 
     async def run(self) -> None:
         """Acquire and renew the leases until cancelled, or until this process leaves."""
