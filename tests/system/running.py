@@ -148,7 +148,7 @@ class Running:
                     continue
                 taken = fold.position(stage.name, EVENTS)
                 async for event in view.past(any_of(filters), after=taken.floor, upto=view.number):
-                    found[stage.name] += not taken.has(event.number)
+                    found[stage.name] += not taken.has(event.sequence)
         return found
 
     async def public(self, subject: str) -> "asyncio.Queue[Msg]":

@@ -130,7 +130,7 @@ async def _pages(
     portion: list[StoredMessage] = []
     async with aclosing(events):
         async for event in events:
-            portion.append(StoredMessage(stream, event.number, event.time, event.subject, {}, bytes(event.event.body)))
+            portion.append(StoredMessage(stream, event.sequence, event.time, event.subject, {}, bytes(event.body)))
             if len(portion) >= PORTION:
                 yield portion
                 portion = []

@@ -140,7 +140,7 @@ class CommitView:
         """Show an event that is not stored yet to the followers that decide on it."""
         early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
         for feed in early:
-            feed.events.append(SharedEvent(event, recorded.sequence, recorded.time, recorded))
+            feed.events.append(SharedEvent(recorded.sequence, event.subject, recorded.time, event.body, event.cause, recorded))
             feed.changed.set()
         return bool(early) and isinstance(recorded.message, Dispatched)
 
@@ -151,7 +151,7 @@ class CommitView:
             if not feed.is_early:
                 continue
             covers = subjects.any_of(feed.filters)
-            feed.events = deque(one for one in feed.events if one.number <= newest)
+            feed.events = deque(one for one in feed.events if one.sequence <= newest)
             for scope, stored in known.items():
                 feed.undone[scope] = None
                 again = (recorded for recorded in stored if covers(recorded.subject))
@@ -167,7 +167,7 @@ class CommitView:
             feeds, is_known = receivers(event.subject), bool(kinds) and event.subject.partition(".")[0] in kinds
             if feeds or is_known:
                 recorded = shown.recorded[place] if shown.recorded else None
-                one = SharedEvent(event, shown.first + place, shown.at, recorded)
+                one = SharedEvent(shown.first + place, event.subject, shown.at, event.body, event.cause, recorded)
                 for feed in feeds:
                     if not (feed.is_early and shown.is_own):
                         feed.events.append(one)
@@ -181,7 +181,7 @@ class CommitView:
 
     def _remember(self, one: SharedEvent) -> None:
         """Add an event to its scope, if that is remembered."""
-        if (known := self._known.get(scope_of(one.event.subject))) is not None:
+        if (known := self._known.get(scope_of(one.subject))) is not None:
             known.append(one.read_or_error())
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
                 known[:] = _needed(cast("Sequence[Recorded[Message]]", known))
@@ -209,7 +209,7 @@ class CommitView:
                 async for event in self.past(takes, after=after, upto=upto):
                     past.append(event)
                     if len(past) >= PORTION:
-                        yield past, False, event.number, ()
+                        yield past, False, event.sequence, ()
                         past = []
             elif self.is_folding and are_in_fold(feed.filters):
                 past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
@@ -217,15 +217,15 @@ class CommitView:
                 number, known = await self._newest_of(feed.filters) if are_in_fold(feed.filters) else (0, [])
                 newest = {one.subject: _stored_event(one) for one in known if one.sequence <= upto}
                 async for event in self.past(takes, after=number, upto=upto):
-                    newest.pop(event.event.subject, None)
-                    newest[event.event.subject] = event
+                    newest.pop(event.subject, None)
+                    newest[event.subject] = event
                 past = [*newest.values()]
             yield past, True, max(upto, after or 0), ()  # another process has read more
             while True:
                 events = await feed.take()
                 undone = tuple(feed.undone)
                 feed.undone.clear()
-                newer = [event for event in events if event.number > (after or 0)]
+                newer = [event for event in events if event.sequence > (after or 0)]
                 yield newer, True, max(self._number, after or 0), undone
 
     @contextmanager
@@ -268,7 +268,7 @@ class CommitView:
             async for commit in commits:
                 for number, event in enumerate(commit.events, commit.first):
                     if after < number <= upto and takes(event.subject):
-                        yield SharedEvent(event, number, commit.at, None)
+                        yield SharedEvent(number, event.subject, commit.at, event.body, event.cause)
 
     async def _past_commits(self, after: int, upto: int) -> AsyncGenerator[Commit, None]:
         """Yield commits with events after a number, up to a number, and some before."""
@@ -357,7 +357,7 @@ class CommitView:
             with self.fed(scope, newer):
                 found = await self._tails.standing(scope, upto)
             if found is not None:
-                return [*found, *(event.read_or_error() for event in newer if event.number > upto)]
+                return [*found, *(event.read_or_error() for event in newer if event.sequence > upto)]
         is_over = self.is_folding and scope not in self.fold.numbers and telemetry.bound_value("stage") is not None
         state = await self.reads.state(scope, reads_log=not is_over)
         return None if state is None else [event.read_or_error() for event in state]
@@ -466,7 +466,7 @@ def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:
     body = msgspec.Raw(recorded.message.encode())
-    return SharedEvent(CommitEvent(recorded.subject, "", "", body), recorded.sequence, recorded.time, recorded)
+    return SharedEvent(recorded.sequence, recorded.subject, recorded.time, body, recorded=recorded)
 
 
 def _readable(events: Iterable[SharedEvent], read: Callable[[SharedEvent], Any]) -> Iterable[Recorded[Message]]:
@@ -474,4 +474,4 @@ def _readable(events: Iterable[SharedEvent], read: Callable[[SharedEvent], Any])
         try:
             yield read(event)
         except DecodeError as error:
-            _log.warning("event unreadable, skipped", action="unreadable", number=event.number, error=str(error))
+            _log.warning("event unreadable, skipped", action="unreadable", number=event.sequence, error=str(error))

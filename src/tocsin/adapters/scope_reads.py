@@ -8,7 +8,6 @@ from typing import Final, Protocol
 import msgspec
 
 from .. import subjects
-from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
 from ..engine.fold import Fold
 from ..engine.scope_numbers import ScopeNumbers
@@ -23,29 +22,13 @@ FIRST_DISTANCE: Final = 1_024
 class SharedEvent(msgspec.Struct, gc=False):
     """An event of a commit, which is decoded once for all of its followers."""
 
-    event: CommitEvent
-    number: int
+    sequence: int
+    """The number."""
+    subject: str
     time: datetime
+    body: msgspec.Raw
+    cause: str = ""
     recorded: Recorded[Message] | None = None
-
-    @property
-    def sequence(self) -> int:
-        """The number (`ports.Encoded`)."""
-        return self.number
-
-    @property
-    def subject(self) -> str:
-        return self.event.subject
-
-    @property
-    def body(self) -> msgspec.Raw:
-        """The fields, as JSON."""
-        return self.event.body
-
-    @property
-    def cause(self) -> str:
-        """The name of the cause."""
-        return self.event.cause
 
     def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
         """Return the event as `decode` reads it.
@@ -53,14 +36,14 @@ class SharedEvent(msgspec.Struct, gc=False):
         Raises:
             DecodeError: it cannot.
         """
-        subject = self.event.subject
+        subject = self.subject
         if decode is subjects.decode and self.recorded is not None:
             return self.recorded
         try:
-            recorded = Recorded(decode(subject, bytes(self.event.body)), subject, self.number, self.time)
+            recorded = Recorded(decode(subject, bytes(self.body)), subject, self.sequence, self.time)
         except DecodeError as error:
-            digest = subjects.digest_of(bytes(self.event.body))
-            error.stored = UnreadableMessage(subjects.stream_of(subject), subject, self.number, self.time, digest)
+            digest = subjects.digest_of(bytes(self.body))
+            error.stored = UnreadableMessage(subjects.stream_of(subject), subject, self.sequence, self.time, digest)
             raise
         if decode is subjects.decode:
             self.recorded = recorded
@@ -119,7 +102,7 @@ class ScopeReads:
             if kept is None and not reads_log:
                 return None
             found = await self._with_newer(scope, kept, 0, upto)
-        return [*found, *(event for event in newer if event.number > upto)]
+        return [*found, *(event for event in newer if event.sequence > upto)]
 
     async def readable(self, subject: str, *, after: int, limit: int) -> list[Recorded[Message]]:
         """Return up to `limit` readable events of subjects after a number, oldest first."""
@@ -130,7 +113,7 @@ class ScopeReads:
             readable = [*_readable(found)]
             if readable or len(found) < limit:
                 return readable[:limit]
-            after = found[-1].number
+            after = found[-1].sequence
 
     async def get(self, subject: str, number: int) -> Recorded[Message] | None:
         """Return the event with a number, if it is of some subjects.
@@ -140,7 +123,7 @@ class ScopeReads:
         """
         kept = None if self.kept is None or number < 1 else await self.kept.events(subject, after=number - 1, limit=1)
         found = await self._with_newer(subject, kept, number - 1, number, 1)
-        return next((event.read() for event in found if event.number == number), None)
+        return next((event.read() for event in found if event.sequence == number), None)
 
     async def last(self, subject: str) -> Recorded[Message] | None:
         """Return the newest readable event of subjects."""
@@ -229,7 +212,7 @@ def scope_of(subject: str) -> str:
 
 
 def _kept_event(kept: KeptEvent) -> SharedEvent:
-    return SharedEvent(CommitEvent(kept.subject, "", "", kept.body), kept.sequence, kept.time, None)
+    return SharedEvent(kept.sequence, kept.subject, kept.time, kept.body)
 
 
 def _readable(events: Sequence[SharedEvent]) -> Iterator[Recorded[Message]]:

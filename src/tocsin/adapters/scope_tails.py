@@ -7,7 +7,6 @@ snapshot that a commit names. A snapshot has a row, with the number of its newes
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import datetime
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -21,6 +20,7 @@ from ..engine.fold import KINDS, STANDING, Fold
 from ..engine.scope_numbers import ScopeNumbers
 from ..engine.snapshot_rows import Row, recorded_of
 from ..engine.snapshots import Place, Snapshots, UnreadableSnapshot
+from ..ports import Encoded
 
 STAYS: Final = STANDING | {"ledger", "queue"}
 """The first tokens of scopes that do not leave the fold: one without a row has no event."""
@@ -36,27 +36,10 @@ class _BrokenScope(Exception):
     """A scope has no events that make its state."""
 
 
-class PastEvent(Protocol):
-    """An event of a commit."""
-
-    @property
-    def event(self) -> CommitEvent:
-        """The event, as it stands in the commit."""
-        ...
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def time(self) -> datetime:
-        """The time (UTC) of its commit."""
-        ...
-
-
 class ReadPast(Protocol):
     """Reads the log again."""
 
-    def __call__(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncIterator[PastEvent]:
+    def __call__(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncIterator[Encoded]:
         """Yield the events of some subjects after a number, up to a number."""
         ...
 
@@ -113,10 +96,10 @@ class ScopeTails:
         number, events = await self.newest_events((scope,))
         async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
             try:
-                message = subjects.decode(one.event.subject, bytes(one.event.body))
+                message = subjects.decode(one.subject, bytes(one.body))
             except subjects.DecodeError:
                 return None
-            events.append(Recorded(message, one.event.subject, one.number, one.time))
+            events.append(Recorded(message, one.subject, one.sequence, one.time))
         return events
 
     async def newest_of(self, filter_: str, upto: int) -> int:
@@ -127,7 +110,7 @@ class ScopeTails:
         number, events = await self.newest_events((filter_,))
         newest = max(map(_number, events), default=0)
         async for one in self._past(subjects.any_of((filter_,)), after=number, upto=upto):
-            newest = one.number
+            newest = one.sequence
         return newest
 
     async def newest_events(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
@@ -173,7 +156,7 @@ class ScopeTails:
         """
         number = max(expect - 1, 0)
         async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
-            number = one.number
+            number = one.sequence
         return number
 
     # --- the snapshot ----------------------------------------------------------------------------------------------------
@@ -194,8 +177,9 @@ class ScopeTails:
             number, upto = place.head.log.number, fold.since
             named, numbers = set(fold.snapshots), dict[str, int]()
             async for one in self._past(lambda _: True, after=number, upto=upto):
-                numbers[subjects.guard_of(one.event.subject) or one.event.subject] = one.number
-                if one.event.subject == _NAMED and isinstance(change := decode(one.event), NamedSnapshot):
+                numbers[subjects.guard_of(one.subject) or one.subject] = one.sequence
+                event = CommitEvent(one.subject, "", "", msgspec.Raw(one.body))
+                if one.subject == _NAMED and isinstance(change := decode(event), NamedSnapshot):
                     named.add(change.digest)
             if place.digest in named:
                 if number < upto:

@@ -151,6 +151,11 @@ class KeptEvent(msgspec.Struct, frozen=True, array_like=True):
     time: datetime
     body: msgspec.Raw
 
+    @property
+    def cause(self) -> str:
+        """Nothing: the history does not keep causes."""
+        return ""
+
 
 class KeptEvents(NamedTuple):
     """Events that the history keeps, oldest first."""
