@@ -75,7 +75,7 @@ def measure(sampling: Sampling | None, number: int) -> Costs:
     _, without = _timed(lambda: [task.encode() for task in bare])
     _, worker = _timed(lambda: _handle(tasks))
     events = [_events(task) for task in tasks]
-    traces = Traces(InMemoryEventLog(ManualClock(NOON)), _Nowhere(), ManualClock(NOON), KEY)
+    traces = Traces(InMemoryEventLog(ManualClock(NOON)), _Nowhere(), ManualClock(NOON))
     recorder = 0.0
     if sampling is not None:
         _, recorder = _timed(lambda: _take(traces, events))
@@ -97,7 +97,7 @@ def _handle(tasks: Sequence[Dispatched]) -> None:
 
 def _take(traces: Traces, events: Sequence[Sequence[Recorded[Message]]]) -> None:
     for facts in events:
-        traces.take(facts)
+        traces.take(facts, {})
 
 
 def _encoded(exporter: OtlpSpanExporter, facts: Sequence[Recorded[Message]]) -> bytes:

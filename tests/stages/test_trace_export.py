@@ -11,13 +11,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader, NumberDataPoi
 
 from tests.domain.given import ID, JOB, NOON, admitted, first_tasks, proven, report, started
 from tocsin import subjects
+from tocsin.adapters.otel import traces as module
+from tocsin.adapters.otel.traces import SpansLost, Traces
 from tocsin.domain.events import Completed, Failed, Message, Recorded
 from tocsin.domain.spans import Span
 from tocsin.domain.trace_context import own_context
 from tocsin.engine.report_lists import ListedReports
-from tocsin.ports import SpansLost
-from tocsin.stages.recorder import traces as module
-from tocsin.stages.recorder.traces import Traces
 from tocsin.testing import InMemoryEventLog, ManualClock, settle
 
 END: Final[dict[str, Any]] = {"job": JOB, "execution_id": ID, "scheduled_time": NOON, "trigger": "cron"}
@@ -206,8 +205,7 @@ async def test_few_open_executions_are_remembered(scene: Scene, monkeypatch: pyt
     assert scene.store.requests == []
 
 
-async def test_events_that_are_gone_lose_the_trace(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "TRIES", 1)
+async def test_events_that_are_gone_lose_the_trace(scene: Scene) -> None:
     events = await scene.stored(begun(SELECTED), Completed(**END))
     scene.traces.take([Recorded(r.message, r.subject, r.sequence + 100, r.time) for r in events], {})
     await scene.traces.run_once()

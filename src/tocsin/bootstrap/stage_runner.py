@@ -48,7 +48,7 @@ from ..ports import (
     NotificationChannel,
     OpenScreening,
     ScreeningChannel,
-    SpanExporter,
+    TraceExport,
 )
 from ..settings import sampling_of
 from ..settings.notifications import ChannelSettings, NatsChannel
@@ -112,7 +112,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
     event_streams: EventStreams | None = None,
     screening: OpenScreening | None = None,
     sampling: Sampling | None = None,
-    spans: SpanExporter | None = None,
+    traces: TraceExport | None = None,
     channels: Mapping[str, NotificationChannel] | None = None,
     fold: Callable[[], Fold] = Fold,
 ) -> list[BoundStage]:
@@ -120,7 +120,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
 
     Without `storage`, start only stages that need no history. Without
     `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
-    no user outside. `sampling` decides on traces; None: no traces. `spans` takes the spans of executions that are over.
+    no user outside. `sampling` decides on traces; None: no traces. `traces` exports the traces of executions that are over.
     `channels`: those of the notifier, by name. `fold` returns the fold of the process.
     """
     time = ClockGuard(ports.log, ports.clock)
@@ -144,7 +144,7 @@ def compose(  # noqa: PLR0913 - the parts of a process
         screening=screening,
         version=__version__,
         sampling=sampling,
-        spans=spans,
+        traces=traces,
         channels=channels or {},
     )
     started = [
@@ -257,7 +257,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             event_streams=event_streams,
             screening=partial(_screening, installation),
             sampling=sampling,
-            spans=_span_exporter() if sampling is not None and "recorder" in running else None,
+            traces=_traces(installation) if sampling is not None and "recorder" in running else None,
             channels=channels,
             fold=partial(getattr, view, "fold"),
         )
@@ -327,10 +327,11 @@ async def _screening(installation: Installation, sender: str) -> AsyncIterator[S
         yield NatsScreeningChannel(connection, installation.names, sender)
 
 
-def _span_exporter() -> SpanExporter:
+def _traces(ports: Ports) -> TraceExport:
     from ..adapters.otel.span_exporter import OtlpSpanExporter  # noqa: PLC0415 - it needs an extra
+    from ..adapters.otel.traces import Traces  # noqa: PLC0415 - likewise
 
-    return OtlpSpanExporter(__version__)
+    return Traces(ports.log, OtlpSpanExporter(__version__), ports.clock)
 
 
 async def rebuild_history(installation: Installation) -> int:

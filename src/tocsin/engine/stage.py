@@ -27,9 +27,9 @@ from ..ports import (
     NotificationChannel,
     OpenScreening,
     Projections,
-    SpanExporter,
     StoredLog,
     StreamPurge,
+    TraceExport,
 )
 from ..ports.commit_log import CommitLog
 from ..settings import Settings
@@ -283,8 +283,8 @@ class StageContext:
     """The version of this program."""
     sampling: Sampling | None = None
     """What decides on the traces of new executions; None: none are made."""
-    spans: SpanExporter | None = None
-    """Where the spans of executions go; None: nowhere."""
+    traces: TraceExport | None = None
+    """The export of traces; None: none are exported."""
     event_streams: EventStreams | None = None
     """The durables of triggers; None: no events can be heard."""
     channels: Mapping[str, NotificationChannel] = field(default_factory=dict)

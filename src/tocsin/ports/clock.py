@@ -1,36 +1,20 @@
-"""The clock."""
+"""The clock, and the export of traces."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Protocol
 
-from ..domain.errors import TocsinError
-from ..domain.spans import Span
+from ..domain.events import Message, Recorded
 
 
-class SpansLost(TocsinError):
-    """Spans were not accepted, and are not sent again."""
+class TraceExport(Protocol):
+    """Exports the traces of executions whose events the recorder has recorded."""
 
-    code = "spans-lost"
+    def take(self, messages: Iterable[Recorded[Message]], causes: Mapping[int, str]) -> None:
+        """Note the beginnings and ends of executions, and the causes of events, by number."""
 
-    def __init__(self, reason: str, *, rejected: int | None = None) -> None:
-        """`rejected`: the number of the spans; None: all that were sent."""
-        super().__init__(reason)
-        self.rejected = rejected
-
-
-class SpanExporter(Protocol):
-    """Sends spans to a trace store."""
-
-    async def export(self, spans: Sequence[Span]) -> None:
-        """Send finished spans; the event loop goes on meanwhile.
-
-        Raises:
-            SpansLost: the trace store did not accept them in time.
-        """
-
-    def close(self) -> None:
-        """End what is being sent; nothing is accepted afterwards."""
+    async def run(self) -> None:
+        """Export until cancelled."""
 
 
 class Clock(Protocol):

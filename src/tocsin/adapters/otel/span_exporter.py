@@ -18,8 +18,8 @@ from ... import telemetry
 from ...domain.spans import Span
 from ...domain.text import counted
 from ...domain.trace_context import TraceContext
-from ...ports import SpansLost
 from ..extras import ExtraNotInstalled
+from .traces import SpansLost
 
 try:
     from opentelemetry.exporter.otlp.proto.http import trace_exporter

@@ -19,9 +19,8 @@ from ...archive.stream_reader import decoded
 from ...domain import policy
 from ...domain.events import Message, Recorded
 from ...engine.stage import Access, Stage, StageContext
-from ...ports import Batch, Clock, Encoded, EventLog, History, SequenceConflict, StoredLog
+from ...ports import Batch, Clock, Encoded, EventLog, History, SequenceConflict, StoredLog, TraceExport
 from ...subjects import RECORDED, Bucket, DecodeError, Stream
-from .traces import Traces
 
 SHORTEST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
@@ -51,7 +50,7 @@ class Recorder:
     _: KW_ONLY
     past: StoredLog | None
     gathering: float = GATHER_INTERVAL_S
-    traces: Traces | None = None
+    traces: TraceExport | None = None
 
     async def run(self) -> None:
         """Record until cancelled.
@@ -182,7 +181,7 @@ class Recorders:
 
     log: Recorder
     ledger: Recorder
-    traces: Traces | None
+    traces: TraceExport | None
 
     async def record_log(self) -> None:
         """Record executions and dead letters."""
@@ -208,9 +207,6 @@ async def catch_up(log: EventLog, history: History, clock: Clock, *, past: Store
 
 def _start(context: StageContext) -> Recorders:
     storage = context.require_storage()
-    traces = None
-    if context.spans is not None:
-        traces = Traces(context.log, context.spans, context.clock)
     recorder = partial(
         Recorder,
         context.log,
@@ -218,7 +214,7 @@ def _start(context: StageContext) -> Recorders:
         context.clock,
         past=storage.stored,
     )
-    return Recorders(recorder(Stream.LOG, traces=traces), recorder(Stream.LEDGER), traces)
+    return Recorders(recorder(Stream.LOG, traces=context.traces), recorder(Stream.LEDGER), context.traces)
 
 
 RECORDER: Final = Stage(

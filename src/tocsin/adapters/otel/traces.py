@@ -8,12 +8,13 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Final, Protocol
 
 import msgspec
 
 from ... import subjects, telemetry
 from ...domain import ids
+from ...domain.errors import TocsinError
 from ...domain.events import (
     Dispatched,
     ExecutionFact,
@@ -29,7 +30,7 @@ from ...domain.spans import Span
 from ...domain.trace import context_of, spans_of
 from ...domain.trace_context import TraceContext, own_context, parse
 from ...engine.report_lists import listed
-from ...ports import Clock, EventLog, SpanExporter, SpansLost, StaleRead
+from ...ports import Clock, EventLog
 from ...subjects import Stream
 
 REPORTS: Final = "report.>"
@@ -43,8 +44,6 @@ MAX_SPANS: Final = 512
 """Spans of one request, unless a single trace has more."""
 MAX_AGE: Final = timedelta(hours=1)
 """Age of an end beyond which no trace is exported: a recorder that starts with an empty history meets all ends again."""
-TRIES: Final = 5
-RETRY_DELAY_S: Final = 0.2
 LOSS_INTERVAL_S: Final = 60.0
 """The shortest time between two lines about lost traces."""
 
@@ -61,6 +60,31 @@ class _Open(msgspec.Struct):
     """Of an execution that began before this process, the events say whether it was selected."""
     reports: dict[int, None] = {}
     """The places of the reports that caused its events."""
+
+
+class SpansLost(TocsinError):
+    """Spans were not accepted, and are not sent again."""
+
+    code = "spans-lost"
+
+    def __init__(self, reason: str, *, rejected: int | None = None) -> None:
+        """`rejected`: the number of the spans; None: all that were sent."""
+        super().__init__(reason)
+        self.rejected = rejected
+
+
+class SpanExporter(Protocol):
+    """Sends spans to a trace store."""
+
+    async def export(self, spans: Sequence[Span]) -> None:
+        """Send finished spans; the event loop goes on meanwhile.
+
+        Raises:
+            SpansLost: the trace store did not accept them in time.
+        """
+
+    def close(self) -> None:
+        """End what is being sent; nothing is accepted afterwards."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -164,16 +188,12 @@ class Traces:
         """Return the events of an execution up to its end.
 
         Raises:
-            StaleRead: only lagging replicas answered, or the events are gone.
+            SpansLost: the events are gone.
         """
-        scope = subjects.execution(ended.job, ended.execution_id)
-        for number in range(TRIES):
-            if number:
-                await self._clock.sleep(RETRY_DELAY_S)
-            events = await self._log.load(scope)
-            if events and events[-1].sequence >= ended.sequence:
-                return events
-        raise StaleRead.of(scope)
+        events = await self._log.load(subjects.execution(ended.job, ended.execution_id))
+        if not events or events[-1].sequence < ended.sequence:
+            raise SpansLost("the events of an execution are gone")
+        return events
 
     async def _reports(self, ended: Ended, place: int) -> list[Recorded[Message]]:
         """Return the reports on an execution in one message, which may be a list."""
