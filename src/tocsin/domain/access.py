@@ -15,14 +15,13 @@ the installation.
 import re
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Final, Protocol
 
 from .definition import JobDefinition
 from .events import Dispatched, EnvelopeData, Message, Report
-from .identity import IdentityKind, includes, typed
-from .namespaces import is_within, namespace_of, referenced_jobs
+from .identity import IdentityKind, includes
+from .namespaces import is_within, namespace_of
 from .text import matches
 
 
@@ -226,45 +225,6 @@ class Principal:
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
         return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
-
-
-class Followed(Protocol):
-    """A job that another may follow; `Ledger` and `Registration` are examples."""
-
-    @property
-    def definition(self) -> JobDefinition | None:
-        """The definition in force; None: the job does not exist."""
-
-    @property
-    def defined_at(self) -> datetime:
-        """The time (UTC) of that definition."""
-
-    @property
-    def created_by(self) -> str | None:
-        """The identity that registered the job."""
-
-
-def may_follow(follower: Followed, followed: Followed) -> bool:
-    """Return whether a job may learn of the executions of another.
-
-    A registration of the follower that names the other job, and is newer than the definition of that job, was checked with the rights
-    of its caller. A job that does not exist any more may learn nothing of a hidden job.
-    Otherwise each identity to which the follower belongs must see the other job. Identities with access to NATS itself see all.
-    """
-    definition, own = followed.definition, follower.definition
-    if definition is None or not definition.viewers:
-        return True
-    if own is None:
-        return False
-    if follower.defined_at > followed.defined_at and any(name == definition.name for _, name in referenced_jobs(own)):
-        return True
-    seeing = (*definition.viewers, definition.owner, followed.created_by)
-    owners = {typed(name) for name in (follower.created_by, own.owner) if name is not None}
-    return all(owner.partition(":")[0] not in _JUDGED or includes(seeing, owner) for owner in owners)
-
-
-_JUDGED: Final = frozenset({"user", "token"})
-"""The kinds of identities whose roles decide what they see."""
 
 
 def audience_of(job: Owned) -> Hashable:

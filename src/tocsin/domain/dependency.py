@@ -22,8 +22,10 @@ from .events import (
     WaitOutcome,
     admission_of,
 )
+from .identity import includes, typed
 from .ledger import Ledger, Timetable, schedule_of
 from .ledger.instants import undecided_occurrences
+from .namespaces import referenced_jobs
 
 Ended: TypeAlias = Literal["completed", "failed", "cancelled", "skipped"]
 
@@ -185,3 +187,45 @@ def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None
     if not is_late:
         return None
     return "dependency_failed" if "failed" in states else "dependency_missing"
+
+
+# --- who may learn of a job ------------------------------------------------------------------------------------------
+
+
+class Followed(Protocol):
+    """A job that another may follow; `Ledger` and `Registration` are examples."""
+
+    @property
+    def definition(self) -> JobDefinition | None:
+        """The definition in force; None: the job does not exist."""
+
+    @property
+    def defined_at(self) -> datetime:
+        """The time (UTC) of that definition."""
+
+    @property
+    def created_by(self) -> str | None:
+        """The identity that registered the job."""
+
+
+def may_follow(follower: Followed, followed: Followed) -> bool:
+    """Return whether a job may learn of the executions of another.
+
+    A registration of the follower that names the other job, and is newer than the definition of that job, was checked with the rights
+    of its caller. A job that does not exist any more may learn nothing of a hidden job.
+    Otherwise each identity to which the follower belongs must see the other job. Identities with access to NATS itself see all.
+    """
+    definition, own = followed.definition, follower.definition
+    if definition is None or not definition.viewers:
+        return True
+    if own is None:
+        return False
+    if follower.defined_at > followed.defined_at and any(name == definition.name for _, name in referenced_jobs(own)):
+        return True
+    seeing = (*definition.viewers, definition.owner, followed.created_by)
+    owners = {typed(name) for name in (follower.created_by, own.owner) if name is not None}
+    return all(owner.partition(":")[0] not in _JUDGED or includes(seeing, owner) for owner in owners)
+
+
+_JUDGED: Final = frozenset({"user", "token"})
+"""The kinds of identities whose roles decide what they see."""

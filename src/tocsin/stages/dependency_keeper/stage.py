@@ -11,9 +11,8 @@ from typing import Final
 
 from ... import subjects
 from ...domain import execution
-from ...domain.access import may_follow
 from ...domain.definition import JobDefinition, JobDependency
-from ...domain.dependency import Run, Upstream, Window, decide, is_decided, window
+from ...domain.dependency import Run, Upstream, Window, decide, is_decided, may_follow, window
 from ...domain.duration import MAX_DURATION_S
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Planned, Recorded, WaitOutcome
 from ...domain.execution import Execution

@@ -9,9 +9,9 @@ import msgspec
 
 from ... import subjects, telemetry
 from ...domain import ids
-from ...domain.access import may_follow
 from ...domain.definition import EventTrigger, JobDefinition, size_of
 from ...domain.definition.webhook_fields import opened_secret
+from ...domain.dependency import may_follow
 from ...domain.event_trigger import ends_of, in_circles
 from ...domain.events import Defined, Message, Recorded
 from ...domain.ledger import Ledger

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from ....domain.access import may_follow
 from ....domain.definition import upstream_jobs
+from ....domain.dependency import may_follow
 from ....domain.namespaces import referenced_jobs
 from ....domain.text import counted
 from ...jobs.dependencies import find_circle, path_of
