@@ -3,19 +3,21 @@
 from collections.abc import Sequence
 from datetime import timedelta
 
+import msgspec
+
 from tests.commits.processes import SEAL
 from tests.domain.given import NOON
 from tocsin.adapters.log_terms import LogTerms
-from tocsin.domain.commit import Commit, LogHead
+from tocsin.domain.commit import Commit, CommitEvent, LogHead
 from tocsin.domain.log_events import Began, Left, LogEvent, encode
 from tocsin.services.explain.evidence import Gap, gaps
 
 
-def commits(*stored: tuple[str, int, Sequence[LogEvent]]) -> list[Commit]:
+def commits(*stored: tuple[str, int, Sequence[LogEvent | CommitEvent]]) -> list[Commit]:
     """Commits of writers at some seconds."""
     head, made = LogHead("k1"), list[Commit]()
     for writer, seconds, events in stored:
-        encoded = [encode(event, by="", cause="") for event in events]
+        encoded = [one if isinstance(one, CommitEvent) else encode(one, by="", cause="") for one in events]
         draft = SEAL.write(head, writer=writer, at=NOON + timedelta(seconds=seconds), taken={}, events=encoded)
         head, commit = SEAL.read(head, head.sequence + 1, draft.body)
         assert isinstance(commit, Commit)
@@ -46,6 +48,16 @@ def test_last_commit_of_a_leader_begins_a_gap() -> None:
     assert (first.start, first.end, first.after) == (None, at(0), "a")
     assert taken_over == Gap(NOON + timedelta(seconds=7), NOON + timedelta(seconds=20), "a", "b")
     assert (last.start, last.end, last.before) == (at(40), None, "b")
+
+
+def test_decision_shows_the_leader_of_earlier_terms() -> None:
+    due = CommitEvent("ledger.a.due", "ticker", "", msgspec.Raw(b"{}"))
+    log = commits(("a", 0, [Began(("ticker",))]), ("c", 5, [due]), ("b", 20, [Began(("ticker",))]), ("b", 21, []))
+    terms = LogTerms("ticker", after=log[0].first)
+    for commit in log:
+        terms.take(commit)
+    [gap] = gaps(terms.events)
+    assert gap == Gap(NOON + timedelta(seconds=5), NOON + timedelta(seconds=20), None, "b")
 
 
 def test_lease_of_a_stage_has_hyphens() -> None:

@@ -436,12 +436,13 @@ class CommitView:
         """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
         if (lease := subjects.lease_of_leadership(subject)) is not None:
-            return [one for one in await self._terms_of(lease) if one.sequence > after][:limit]
+            return [one for one in await self._terms_of(lease, after) if one.sequence > after][:limit]
         return await self.reads.readable(subject, after=after, limit=limit)
 
-    async def _terms_of(self, lease: str) -> list[Recorded[Message]]:
-        """Return the terms of the leaders of a stage."""
-        terms = self._terms.setdefault(lease, LogTerms(lease))
+    async def _terms_of(self, lease: str, after: int) -> list[Recorded[Message]]:
+        """Return the terms of the leaders of a stage after a number, and perhaps some before."""
+        if (terms := self._terms.get(lease)) is None or after < terms.after:
+            terms = self._terms[lease] = LogTerms(lease, after)
         async with aclosing(self._past_commits(terms.upto, self._number)) as commits:
             async for commit in commits:
                 terms.take(commit)

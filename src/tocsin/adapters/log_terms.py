@@ -1,4 +1,8 @@
-"""The terms of the processes that lead a stage, as events that explain gaps."""
+"""The terms of the processes that lead a stage, as events that explain gaps.
+
+A commit shows that its writer lives, so the newest commit of a leader is its last sign. A decision of the stage shows who
+led it before the first term that is read.
+"""
 
 from datetime import datetime
 
@@ -10,11 +14,11 @@ from ..engine.stage_leases import lease_of
 
 
 class LogTerms:
-    """The terms of one stage, in the commits up to a number."""
+    """The terms of one stage, in the commits between two numbers."""
 
-    def __init__(self, lease: str) -> None:
-        """`lease`: the lease of the stage."""
-        self.upto = 0
+    def __init__(self, lease: str, after: int = 0) -> None:
+        """`lease`: the lease of the stage. `after`: the first number."""
+        self.after = self.upto = after
         self.events: list[Recorded[Message]] = []
         self._lease = lease
         self._holder: str | None = None
@@ -26,6 +30,8 @@ class LogTerms:
         if commit.first <= self.upto:
             return
         for number, event in enumerate(commit.events, commit.first):
+            if self._holder is None and lease_of(event.by) == self._lease:
+                self._holder = commit.writer
             match decode(event):
                 case Began(stages) if self._lease in map(lease_of, stages):
                     self._add(

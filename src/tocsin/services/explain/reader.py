@@ -59,6 +59,9 @@ _TIME: Final = ("due", "passed")
 _WITHOUT_EVENTS: Final[frozenset[Verdict]] = frozenset({"fired", "before-the-job", "after-deletion"})
 """No event explains these verdicts."""
 
+_WITH_GAP: Final[frozenset[Verdict]] = frozenset({"undecided", "missed"})
+"""The verdicts that the absence of a leader may explain."""
+
 SeesDefinitions: TypeAlias = Callable[[Sequence[Recorded[DefinitionFact]]], Collection[int]]
 """Returns the sequences of those definitions of a job that the caller sees."""
 SeesEvent: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
@@ -112,6 +115,9 @@ class ExplainReader:
         around = await read_decisions(self._stored, job, begin, end)
         evidence = without(with_decisions(evidence, around), hidden)
         judged = await self._calculate(lambda _: judge(evidence, at))
+        if any(answer.caught_up or answer.verdict in _WITH_GAP for answer in judged):
+            led = replace(evidence, leadership=await read_leaders(self._log, evidence.definitions, begin))
+            judged = await self._calculate(lambda _: judge(led, at))
         answers = [await self._with_outcome(answer) for answer in judged]
         answers = [await self._with_backfills(answer, evidence.now) for answer in answers]
         return tuple([await self._with_events(answer, evidence) for answer in answers])
@@ -201,21 +207,27 @@ class ExplainReader:
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
 
-async def read_evidence(log: EventLog, job: str, *, with_leadership: bool = True) -> Evidence:
-    """Return the definitions of a job, its newest decisions, and the leaders."""
-    leases = (subjects.leadership(TICKER_LEASE),) if with_leadership else ()
-    definitions, leadership, newest = await asyncio.gather(
+async def read_evidence(log: EventLog, job: str) -> Evidence:
+    """Return the definitions of a job and its newest decisions, without the leaders."""
+    definitions, newest = await asyncio.gather(
         read_all(log, *subjects.ledger_subjects(job, *DEFINITIONS)),
-        read_all(log, *leases),
         asyncio.gather(*map(log.last, subjects.ledger_subjects(job, *_TIME))),
     )
     return Evidence(
         job=job,
         definitions=of_kind(DefinitionFact, definitions),
         decisions=sorted(_decisions(recorded for recorded in newest if recorded is not None), key=_SEQUENCE),
-        leadership=leadership,
+        leadership=(),
         now=await log.now(),  # after all others, so that no event is of the future
     )
+
+
+async def read_leaders(
+    log: EventLog, definitions: Iterable[Recorded[DefinitionFact]], since: datetime
+) -> list[Recorded[Message]]:
+    """Return the leaders of the ticker from the definition that was in force at a time."""
+    in_force = max((one.sequence for one in definitions if one.time <= since), default=0)
+    return await read_all(log, subjects.leadership(TICKER_LEASE), after=in_force)
 
 
 async def read_decisions(
@@ -252,12 +264,14 @@ def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed
     return replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
 
 
-async def read_all(log: EventLog, *filters: str, take: Callable[[int], None] | None = None) -> list[Recorded[Message]]:
-    """Return all messages of some filters, oldest first. `take` gets the size of each batch."""
+async def read_all(
+    log: EventLog, *filters: str, after: int = 0, take: Callable[[int], None] | None = None
+) -> list[Recorded[Message]]:
+    """Return all messages of some filters after a number, oldest first. `take` gets the size of each batch."""
 
     async def of(subject: str) -> list[Recorded[Message]]:
         messages: list[Recorded[Message]] = []
-        while batch := await log.read(subject, after=messages[-1].sequence if messages else 0):
+        while batch := await log.read(subject, after=messages[-1].sequence if messages else after):
             if take is not None:
                 take(len(batch))
             messages += batch

@@ -9,7 +9,7 @@ from ...domain.ledger import JobNotFound
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
-from ..explain.reader import SeesDefinitions, read_decisions, read_evidence, with_decisions
+from ..explain.reader import SeesDefinitions, read_decisions, read_evidence, read_leaders, with_decisions
 from .buckets import Buckets
 from .marks import marks_of
 from .model import Bucket, Mark, Span, Version, Window
@@ -61,15 +61,13 @@ class TimelineReader:
         self._calculate = calculate
         self._retention = retention
 
-    async def ledger(
-        self, job: str, sees: SeesDefinitions = seen_everything, *, with_leadership: bool = False
-    ) -> Ledger:
+    async def ledger(self, job: str, sees: SeesDefinitions = seen_everything) -> Ledger:
         """Return the definitions of a job and its newest decisions.
 
         Raises:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
         """
-        evidence = await read_evidence(self._log, job, with_leadership=with_leadership)
+        evidence = await read_evidence(self._log, job)
         ledger = Ledger(evidence, sees(evidence.definitions))
         if not any(ledger.is_seen(regime) for regime in ledger.all):
             raise JobNotFound(job)
@@ -82,9 +80,10 @@ class TimelineReader:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
             ScheduleError: its schedule is no longer valid.
         """
-        ledger = await self.ledger(job, sees, with_leadership=True)
+        ledger = await self.ledger(job, sees)
+        leaders = await read_leaders(self._log, ledger.evidence.definitions, window.since)
         buckets, executed = await self._buckets(ledger, window)
-        versions, gaps = ledger.versions(window), gaps_of(ledger.evidence.leadership, window, ledger.evidence.now)
+        versions, gaps = ledger.versions(window), gaps_of(leaders, window, ledger.evidence.now)
         timeline = Timeline(
             window.since,
             window.until,

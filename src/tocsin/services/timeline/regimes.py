@@ -154,7 +154,7 @@ async def read_revisions(log: EventLog, job: str) -> list[Revision]:
     Raises:
         JobNotFound: no event mentions the job.
     """
-    evidence = await read_evidence(log, job, with_leadership=False)
+    evidence = await read_evidence(log, job)
     return revisions_of(Ledger(evidence, seen_everything(evidence.definitions)))
 
 

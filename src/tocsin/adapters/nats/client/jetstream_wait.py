@@ -44,7 +44,7 @@ async def await_log(connection: Connection, names: Names) -> None:
 
 
 def silence_of(connection: Connection, error: LogUnavailable) -> JetStreamDisabled | JetStreamUnavailable:
-    """Return the reason why a connected server did not reply, with a text that says what to do.
+    """Return the reason why a connected server did not reply, and what to do.
 
     A majority can be lost at any request: until its lease ends, a leader without a majority still replies with its own
     state.
