@@ -1,8 +1,9 @@
 """Cancellations of executions that are not open yet: they wait as states of the fold."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.commits.processes import NAMES, Held, Runner, same_state
@@ -12,6 +13,7 @@ from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Trigger
 from tocsin.domain.execution import Status
+from tocsin.domain.log_events import Waits
 from tocsin.engine import ripe_inputs, waiting
 from tocsin.engine.step import Decide, States, Step, Then
 from tocsin.subjects import Stream
@@ -80,7 +82,7 @@ async def test_cancellation_of_nothing_is_answered_after_thirty_seconds() -> Non
     [letter] = await letters(work)
     assert (letter.code, letter.durable, letter.sequence) == ("not-found", "dag-advancer-cancels", 1)
     assert len(work.fold.waiting) == 0
-    assert (work.fold.waiting._on, work.fold.waiting._counts) == ({}, {})
+    assert (work.fold.waiting._on, work.fold.waiting._sizes) == ({}, {})
 
 
 async def test_cancellation_is_answered_at_once_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,6 +100,42 @@ async def test_cancellation_is_answered_at_once_beyond_the_limits(monkeypatch: p
     work.installation.clock.advance(30)
     await work.runner.run()
     assert len(await letters(work)) == 24
+    assert len(work.fold.waiting) == 0
+
+
+async def test_waiting_inputs_have_limits_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(CancelRequest(reason="r" * 1_000).encode())
+    monkeypatch.setattr(waiting, "MAX_BYTES_OF_PUBLISHER", 2 * size)
+    monkeypatch.setattr(waiting, "MAX_BYTES_OF_ALL", 3 * size)
+    work = Work()
+    for publisher, waits in (("loud", 2), ("calm", 3), ("late", 3)):
+        for number in range(3):
+            subject = f"outside.{publisher}.{subjects.cancel('nightly', chosen(work, f'{publisher}{number}'))}"
+            work.installation.publish(Stream.INPUTS, CancelRequest(reason="r" * 1_000), subject)
+        await work.runner.run()
+        assert len(work.fold.waiting) == waits
+    work.installation.clock.advance(30)
+    await work.runner.run()
+    assert {letter.code for letter in await letters(work)} == {"not-found"}
+    assert (len(work.fold.waiting), work.fold.waiting._sizes) == (0, {})
+
+
+async def test_unreadable_waiting_input_becomes_dead_letter() -> None:
+    """A version that reads less stored it."""
+    work = Work()
+    await work.define("nightly")
+    process = work.process
+    await process.read_on()
+    now = work.installation.clock.now()
+    cancel, body = subjects.cancel("nightly", chosen(work)), msgspec.Raw(b'{"v":99}')
+    place = "dag_advancer", "dag-advancer-cancels", "REQUESTS", 7
+    process.loop.note("test", Waits(*place, cancel, body, now, None, now + timedelta(seconds=30), ()))
+    await process.run()
+    work.installation.clock.advance(30)
+    await work.runner.run()
+    [letter] = await letters(work)
+    assert (letter.durable, letter.sequence) == ("dag-advancer-cancels", 7)
+    assert letter.reason.startswith("unreadable: ")
     assert len(work.fold.waiting) == 0
 
 

@@ -440,7 +440,7 @@ class CommitView:
         return await self.reads.readable(subject, after=after, limit=limit)
 
     async def _terms_of(self, lease: str, after: int) -> list[Recorded[Message]]:
-        """Return the terms of the leaders of a stage after a number, and perhaps some before."""
+        """Return the terms of a stage after a number, and perhaps some before."""
         if (terms := self._terms.get(lease)) is None or after < terms.after:
             terms = self._terms[lease] = LogTerms(lease, after)
         async with aclosing(self._past_commits(terms.upto, self._number)) as commits:

@@ -218,6 +218,7 @@ class Decider:
                 self._agenda.look_again(cause, now + LOOK_AGAIN)
         elif isinstance(unreadable := cause.recorded.message, UnreadableInput):
             self._refuse(cause, unreadable, now)
+            self._end_wait(cause, now)
         else:
             is_over = self._decide_message(cause, now)
         if len(self.batch.events) > MAX_ALL_EVENTS or self.batch.size > MAX_ALL_BYTES:

@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from .. import subjects
 from ..domain.events import Recorded
 from ..domain.log_events import Name, Waits
 from .causes import MIN_STALE, STALE, MessageCause
 from .fold import Fold
+from .report_lists import decode
 from .stage import BoundStage, BoundSubscription
 from .waiting import TAKEN, taken_scope
 
@@ -103,8 +103,9 @@ class RipeInputs:
 
 def cause_of(stage: BoundStage, subscription: BoundSubscription, waits: Waits) -> MessageCause:
     """Return an input that waited, for its new decision."""
-    message = subjects.decode(waits.subject, bytes(waits.body))
-    recorded = Recorded(message, waits.subject, waits.place, waits.time, waits.message_id)
+    recorded = Recorded(
+        decode(waits.subject, bytes(waits.body)), waits.subject, waits.place, waits.time, waits.message_id
+    )
     return MessageCause(stage, subscription, waits.source, waits.place, recorded, waits)
 
 

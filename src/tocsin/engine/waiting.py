@@ -20,6 +20,9 @@ TAKEN: Final = "taken."
 """The beginning of the names of places of stages, which an input may await like scopes."""
 MAX_OF_PUBLISHER: Final = 1_000
 MAX_OF_ALL: Final = 10_000
+MAX_BYTES_OF_PUBLISHER: Final = 6_710_886
+MAX_BYTES_OF_ALL: Final = 67_108_864
+"""Bytes of the bodies of inputs that wait."""
 
 
 def taken_scope(stage: str, source: str) -> str:
@@ -41,8 +44,8 @@ class WaitingInputs:
         self._journal = journal
         self._entries: dict[Name, Entry] = {}
         self._on: dict[str, tuple[Name, ...]] = {}
-        self._counts: dict[str, int] = {}
-        """The number of waiting inputs by publisher."""
+        self._sizes: dict[str, tuple[int, int]] = {}
+        """The number of waiting inputs, and the bytes of their bodies, by publisher."""
 
     def __len__(self) -> int:
         """Return how many inputs wait."""
@@ -63,17 +66,24 @@ class WaitingInputs:
 
     def has_room(self, waits: Waits) -> bool:
         """Return whether one more input may wait."""
-        return len(self._entries) < MAX_OF_ALL and self._counts.get(_publisher_of(waits), 0) < MAX_OF_PUBLISHER
+        number, size = self._sizes.get(_publisher_of(waits), (0, 0))
+        total = sum(of_publisher for _, of_publisher in self._sizes.values())
+        return (
+            number < MAX_OF_PUBLISHER
+            and size + len(waits.body) <= MAX_BYTES_OF_PUBLISHER
+            and len(self._entries) < MAX_OF_ALL
+            and total + len(waits.body) <= MAX_BYTES_OF_ALL
+        )
 
     def evolve(self, event: Waits | Waited, number: int) -> None:
         """Apply an event."""
         self._remove(event.name)
         if isinstance(event, Waits):
-            put, publisher = self._journal.put, _publisher_of(event)
+            put = self._journal.put
             put(self._entries, event.name, Entry(event, number))
             for scope in event.on:
                 put(self._on, scope, (*self._on.get(scope, ()), event.name))
-            put(self._counts, publisher, self._counts.get(publisher, 0) + 1)
+            self._add(event, 1)
 
     def _remove(self, name: Name) -> None:
         if (waits := self.get(name)) is None:
@@ -84,11 +94,15 @@ class WaitingInputs:
                 self._journal.put(self._on, scope, rest)
             else:
                 self._journal.remove(self._on, scope)
+        self._add(waits, -1)
+
+    def _add(self, waits: Waits, number: int) -> None:
         publisher = _publisher_of(waits)
-        if (count := self._counts[publisher]) > 1:
-            self._journal.put(self._counts, publisher, count - 1)
+        count, size = self._sizes.get(publisher, (0, 0))
+        if count + number:
+            self._journal.put(self._sizes, publisher, (count + number, size + number * len(waits.body)))
         else:
-            self._journal.remove(self._counts, publisher)
+            self._journal.remove(self._sizes, publisher)
 
 
 def _publisher_of(waits: Waits) -> str:

@@ -225,7 +225,7 @@ async def read_evidence(log: EventLog, job: str) -> Evidence:
 async def read_leaders(
     log: EventLog, definitions: Iterable[Recorded[DefinitionFact]], since: datetime
 ) -> list[Recorded[Message]]:
-    """Return the leaders of the ticker from the definition that was in force at a time."""
+    """Return the leaders since the definition that was in force at a time."""
     in_force = max((one.sequence for one in definitions if one.time <= since), default=0)
     return await read_all(log, subjects.leadership(TICKER_LEASE), after=in_force)
 
@@ -267,7 +267,7 @@ def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed
 async def read_all(
     log: EventLog, *filters: str, after: int = 0, take: Callable[[int], None] | None = None
 ) -> list[Recorded[Message]]:
-    """Return all messages of some filters after a number, oldest first. `take` gets the size of each batch."""
+    """Return all messages after a number, oldest first. `take` gets the size of each batch."""
 
     async def of(subject: str) -> list[Recorded[Message]]:
         messages: list[Recorded[Message]] = []
