@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -30,9 +30,10 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.events.message import validated
 from tocsin.domain.log_events import Began, LogEvent, Poison, Trying, decode
-from tocsin.engine.fold import LEDGER
-from tocsin.engine.poison import DecisionTooLarge
-from tocsin.engine.stage import BoundStage
+from tocsin.engine.causes import MessageCause
+from tocsin.engine.fold import LEDGER, Fold
+from tocsin.engine.poison import DecisionTooLarge, end_of
+from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.step import DONE, Decide, Events, States, Step, again, done
 from tocsin.subjects import Stream
 
@@ -117,6 +118,25 @@ async def test_trigger_whose_decision_raises_becomes_a_dead_letter() -> None:
     assert same_state(fresh.fold, process.fold)
     assert fresh.fold.position("planner", "REQUESTS").floor == 4
     assert not await fresh.run()
+
+
+def cause_of(message: Message, subject: str) -> MessageCause:
+    subscription = BoundSubscription("d", Stream.REQUESTS, ("trigger.>",), lambda *_: DONE)
+    recorded = Recorded(message, subject, 1, datetime.now(UTC))
+    return MessageCause(BoundStage("planner"), subscription, "REQUESTS", 1, recorded)
+
+
+def test_dead_letter_that_cannot_be_made_is_left_out() -> None:
+    class Unwritable(Message):
+        def encode(self) -> bytes:
+            raise RecursionError
+
+    assert end_of(Fold(), cause_of(Unwritable(), "trigger.a"), ValueError()) == []
+
+
+def test_dead_letter_of_a_wrong_name_is_storable() -> None:
+    [letter] = end_of(Fold(), cause_of(Trigger(), "trigger.a b"), ValueError())
+    assert (letter.job, letter.code) == ("-", "poison")  # type: ignore[attr-defined]
 
 
 async def test_decision_failing_on_wrong_fold_gets_fresh_fold() -> None:

@@ -11,10 +11,8 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.commit import CommitEvent
-from ..domain.events import Message, PoisonMessage, Recorded, Report
+from ..domain.events import Message, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
-from ..ports import RequestRefused
-from ..ports.event_log import check_subject
 from .asked import Asked, AskedView, is_in_log
 from .batch import Batch, Mark
 from .broken_keys import PATIENCE as KEY_PATIENCE
@@ -29,12 +27,13 @@ from .poison import (
     DeadlyDecision,
     DecisionTooLarge,
     end_of,
+    letter_of,
     place_of,
     poison_of,
 )
 from .report_lists import UnreadableInput
 from .ripe_inputs import PATIENCE, wait_for
-from .step import DONE, MAX_STEPS, EndlessDecision, Events, Send, Step, Then, refuse
+from .step import DONE, MAX_STEPS, EndlessDecision, Events, Send, Step, Then
 from .watcher import Watcher
 
 MAX_ALL_EVENTS: Final = 4_000
@@ -45,11 +44,6 @@ PART_BYTES: Final = 131_072
 """Events of one decision, and their bytes, after which its next step is in the next commit: with the largest step, it still fits."""
 MAX_PARTS: Final = 2_000
 """Commits over which a decision goes on: a fan-out over 1,000 shards may fill a commit with each plan."""
-NO_JOB: Final = "-"
-"""The job of a dead letter if its input has no job name, or an invalid job name.
-
-No subject of the log can have such a name.
-"""
 EVENT_BYTES: Final = 80
 """Bytes of an event in a commit beside its subject, cause and body."""
 LOOK_AGAIN: Final = timedelta(seconds=30)
@@ -249,14 +243,14 @@ class Decider:
             for event in change.events if isinstance(change, Events) and is_in_log(change.ref) else ():
                 self._append(asked, event, now)
         if step.then is Then.REFUSE:
-            self._append(asked, _dead_letter(asked, step), now)
+            self._append(asked, letter_of(asked, step.reason, step.code, step.job), now)
 
     def _refuse(self, cause: MessageCause | Asked, unreadable: UnreadableInput, now: datetime) -> None:
         """Keep an unreadable input as a dead letter, but no report without a proof."""
         is_proven = cause.subscription.is_proven
         if is_proven is None or is_proven(cause.recorded.subject):
-            step = refuse(f"unreadable: {unreadable.error}", code=unreadable.error.code)
-            self._append(cause, _dead_letter(cause, step), now)
+            letter = letter_of(cause, f"unreadable: {unreadable.error}", unreadable.error.code)
+            self._append(cause, letter, now)
 
     def _decide_message(self, cause: MessageCause, now: datetime) -> bool:
         message = cause.recorded.message
@@ -277,7 +271,7 @@ class Decider:
                 self.append_of_log(waits, now, cause)
             return True
         if step.then in {Then.REFUSE, Then.WAIT}:
-            self._append(cause, _dead_letter(cause, step), now)
+            self._append(cause, letter_of(cause, step.reason, step.code, step.job), now)
         self._end_wait(cause, now)
         return True
 
@@ -376,29 +370,3 @@ class Decider:
         self.may_propose |= self._watcher.decided(event, recorded)
         if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
             raise BrokenKey(state)
-
-
-def _dead_letter(call: MessageCause | Asked, step: Step) -> PoisonMessage:
-    recorded = call.recorded
-    return PoisonMessage.of(
-        _storable(step.job or subjects.job_of(recorded.subject)),
-        call.subscription.durable,
-        recorded.subject,
-        recorded.sequence,
-        recorded.message.encode(),
-        step.reason,
-        code=step.code,
-        partition=subjects.partition(recorded.subject),
-    ).identified(recorded.message_id)
-
-
-def _storable(job: str) -> str:
-    """Return the job of a dead letter.
-
-    Messages of others may have subjects with letters that no name has.
-    """
-    try:
-        check_subject(subjects.token(job))
-    except RequestRefused:
-        return NO_JOB
-    return job or NO_JOB

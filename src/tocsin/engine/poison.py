@@ -16,6 +16,9 @@ from ..domain import execution, ids
 from ..domain.errors import TocsinError
 from ..domain.events import Due, Failure, Message, Passed, PoisonMessage, Skipped
 from ..domain.log_events import Poison
+from ..ports import RequestRefused
+from ..ports.event_log import check_subject
+from .asked import Asked
 from .causes import DeadlineCause, MessageCause
 from .fold import LEDGER, Fold
 from .kinds import EXECUTION
@@ -24,6 +27,11 @@ MAX_CALL_EVENTS: Final = 256
 """Events of one call of `decide`."""
 MAX_CALL_BYTES: Final = 524_288
 """Bytes of the events of one call."""
+NO_JOB: Final = "-"
+"""The job of a dead letter if its input has no job name, or an invalid job name.
+
+No subject of the log can have such a name.
+"""
 MAX_ERROR: Final = 2_000
 """Letters of an error that are kept."""
 
@@ -59,9 +67,8 @@ def place_of(cause: MessageCause | DeadlineCause) -> str:
 
 def poison_of(cause: MessageCause | DeadlineCause, error: Exception) -> Poison:
     """Return the event that names a decision that failed again."""
-    code = error.code if isinstance(error, DecisionTooLarge) else DeadlyDecision.code
     subject = cause.recorded.subject if isinstance(cause, MessageCause) else cause.scope
-    return Poison(cause.by, place_of(cause), subject, code, _text(error))
+    return Poison(cause.by, place_of(cause), subject, _code_of(error), _text(error))
 
 
 def end_of(fold: Fold, cause: MessageCause | DeadlineCause, error: Exception) -> list[Message]:
@@ -69,12 +76,13 @@ def end_of(fold: Fold, cause: MessageCause | DeadlineCause, error: Exception) ->
 
     A deadline without an end of its own gives none: it is looked at again later.
     """
-    try:
-        end = list(_end_of_key(fold, cause, error))
-    except Exception as second:  # noqa: BLE001 - the key itself may be broken
-        _log.warning("key of a failed decision has no end", action="poison-without-end", error=str(second))
-        end = []
-    return end or ([_letter(cause, error)] if isinstance(cause, MessageCause) else [])
+    for end_by in (_end_of_key, _letter):
+        try:
+            if end := list(end_by(fold, cause, error)):
+                return end
+        except Exception as second:  # noqa: BLE001 - the key, or the message, may be broken
+            _log.warning("key of a failed decision has no end", action="poison-without-end", error=str(second))
+    return []
 
 
 def _end_of_key(fold: Fold, cause: MessageCause | DeadlineCause, error: Exception) -> Iterator[Message]:
@@ -122,18 +130,43 @@ def _skipped(fold: Fold, due: Due) -> Iterator[Message]:
         )
 
 
-def _letter(cause: MessageCause, error: Exception) -> Message:
+def _letter(_: Fold, cause: MessageCause | DeadlineCause, error: Exception) -> Iterator[Message]:
+    if isinstance(cause, MessageCause):
+        yield letter_of(cause, _text(error), _code_of(error))
+
+
+def _code_of(error: Exception) -> str:
+    return error.code if isinstance(error, DecisionTooLarge) else DeadlyDecision.code
+
+
+def letter_of(cause: MessageCause | Asked, reason: str, code: str | None, job: str | None = None) -> PoisonMessage:
+    """Return the dead letter of a message.
+
+    `job`: its job; None: the job in the subject of the message.
+    """
     recorded = cause.recorded
     return PoisonMessage.of(
-        subjects.job_of(recorded.subject),
+        _storable(job or subjects.job_of(recorded.subject)),
         cause.subscription.durable,
         recorded.subject,
         recorded.sequence,
         recorded.message.encode(),
-        _text(error),
-        code=error.code if isinstance(error, DecisionTooLarge) else DeadlyDecision.code,
+        reason,
+        code=code,
         partition=subjects.partition(recorded.subject),
     ).identified(recorded.message_id)
+
+
+def _storable(job: str) -> str:
+    """Return the job of a dead letter.
+
+    Messages of others may have subjects with letters that no name has.
+    """
+    try:
+        check_subject(subjects.token(job))
+    except RequestRefused:
+        return NO_JOB
+    return job or NO_JOB
 
 
 def _text(error: Exception) -> str:
