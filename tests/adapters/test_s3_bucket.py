@@ -20,8 +20,7 @@ from tests.s3_server import KEY, SECRET, S3Server
 from tocsin.adapters.nats.backup.errors import BackupExists
 from tocsin.adapters.nats.backup.folder import STARTED
 from tocsin.adapters.nats.backup.store import Upload, uploading
-from tocsin.adapters.s3.archive_store import S3ArchiveStore
-from tocsin.adapters.s3.bucket import PART, Bucket
+from tocsin.adapters.s3.bucket import PART, Bucket, S3ArchiveStore
 from tocsin.adapters.store_errors import StoreUnavailable
 from tocsin.ports import ArchiveUnavailable, LogUnavailable
 from tocsin.settings.s3 import S3, s3_location

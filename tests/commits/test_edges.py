@@ -45,7 +45,7 @@ from tocsin.engine.step import Events, Missing, Ref, Sources, States, Step, done
 from tocsin.ports import DurableSpec, EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
-from tocsin.settings.notifications import NatsChannel, Notifications
+from tocsin.settings.channels import NatsChannel, Notifications
 from tocsin.stages import STAGES, mq_bridge
 from tocsin.stages.event_listener.waiting_room import WaitingRoom, WaitingRule
 from tocsin.subjects import Bucket, Stream

@@ -22,8 +22,7 @@ from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryTurnChannel
 from tocsin.adapters.routed_log import RoutedLog
-from tocsin.adapters.sql.history import SqlHistory
-from tocsin.adapters.sql.memory import empty_engine
+from tocsin.adapters.sql.history import SqlHistory, empty_engine
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.archive.commit_reader import CommitReader
 from tocsin.archive.log_archive import LogArchive

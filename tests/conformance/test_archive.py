@@ -18,8 +18,7 @@ from tocsin.adapters.files.archive_store import FileArchiveStore
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.nats.log import event_log, follow
 from tocsin.adapters.nats.log.stored_log import NatsArchiveStore
-from tocsin.adapters.s3.archive_store import S3ArchiveStore
-from tocsin.adapters.s3.bucket import Bucket
+from tocsin.adapters.s3.bucket import Bucket, S3ArchiveStore
 from tocsin.domain.events import Message, Trigger
 from tocsin.ports import ArchiveStore, ArchiveUnavailable, DurableSpec, pages
 from tocsin.settings.s3 import s3_location

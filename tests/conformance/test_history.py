@@ -31,8 +31,7 @@ from tests.history_files import history_url
 from tests.properties import examples
 from tocsin.adapters.redis import open_history as open_redis
 from tocsin.adapters.sql import open_history
-from tocsin.adapters.sql.history import SqlHistory
-from tocsin.adapters.sql.memory import empty_engine
+from tocsin.adapters.sql.history import SqlHistory, empty_engine
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.error_pattern import MAX_TEXT, error_pattern
+from tocsin.domain.text import MAX_TEXT, error_pattern
 
 UUID = "0193a5b0-0000-7000-8000-0000000000AF"
 

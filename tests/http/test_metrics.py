@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.test_history import A_FAILURE, facts_of, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, queues, totals
+from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, exposition, totals
 from tocsin.domain import daily_use
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.events import Message, Namespace, PoisonMessage
@@ -216,7 +216,7 @@ async def test_waiting_tasks_have_a_reason(world: World, metrics: Metrics) -> No
 async def test_queues_beyond_the_limit_share_a_series(
     world: World, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queues, "MAX_QUEUES", 2)
+    monkeypatch.setattr(exposition, "MAX_QUEUES", 2)
     for name in ("a", "b", "c", "default"):
         backlog = QueueBacklog(queue=name, waiting=1)
         await world.projections.put(Bucket.QUEUES, name, backlog.model_dump_json().encode())

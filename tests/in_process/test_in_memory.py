@@ -23,7 +23,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.ports import DeadLetterRow, ExecutionRow
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings, SettingsError
-from tocsin.settings.notifications import NatsChannel, Notifications
+from tocsin.settings.channels import NatsChannel, Notifications
 from tocsin.subjects import Bucket
 
 POLL_S = 0.01

@@ -9,8 +9,7 @@ from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
 from tocsin.ports import EventLog
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.health.coordination import Shards, bindings, shards_of
-from tocsin.services.shard_owners import owners_of, with_owners
-from tocsin.services.shards import ShardMaps, ShardOwner
+from tocsin.services.shards import ShardMaps, ShardOwner, owners_of, with_owners
 from tocsin.services.sys_tables import TABLES, shard_rows
 from tocsin.subjects import Bucket
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tests.commits.test_archive import Archiving
 from tests.domain.given import KEY, admitted, recorded
 from tocsin.adapters.memory.archive import InMemoryStoredLog, InMemoryStreamPurge
-from tocsin.adapters.sql.memory import open_memory_history
+from tocsin.adapters.sql.history import open_memory_history
 from tocsin.archive.log_archive import Failure
 from tocsin.domain.events import Completed, HeartbeatDetails, Message, PolicyDefined, Recorded, StepProgress
 from tocsin.engine.clock_guard import ClockGuard

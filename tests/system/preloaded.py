@@ -25,7 +25,7 @@ MODULES: Final = (
     "tocsin.cli.jobs.apply",
     "tocsin.cli.processes.builtin_worker",
     "tocsin.cli.processes.commands",
-    "tocsin.telemetry.execution_fields",
+    "tocsin.telemetry.trace_ids",
     "uvloop",
 )
 

@@ -33,7 +33,7 @@ from ..engine.stage import BoundStage, Storage
 from ..engine.step import Sources
 from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
-from ..settings.notifications import NatsChannel
+from ..settings.channels import NatsChannel
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
@@ -95,7 +95,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
         SettingsError: a setting needs NATS.
     """
     require_extra("an installation in memory", "server")
-    from ..adapters.sql.memory import open_memory_history  # noqa: PLC0415 - a part of the extra
+    from ..adapters.sql.history import open_memory_history  # noqa: PLC0415 - a part of the extra
 
     _refuse_nats(settings)
     clock = clock or LoopClock()

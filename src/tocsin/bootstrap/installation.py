@@ -24,8 +24,7 @@ from ..adapters.nats.log.event_log import NatsEventLog
 from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.routed_log import RoutedLog
-from ..adapters.s3.archive_store import S3ArchiveStore
-from ..adapters.s3.bucket import S3_EXTRA, Bucket
+from ..adapters.s3.bucket import S3_EXTRA, Bucket, S3ArchiveStore
 from ..adapters.scope_reads import SharedEvent
 from ..adapters.system_clock import SystemClock
 from ..archive.log_archive import LogArchive

@@ -51,7 +51,7 @@ from ..ports import (
     TraceExport,
 )
 from ..settings import sampling_of
-from ..settings.notifications import ChannelSettings, NatsChannel
+from ..settings.channels import ChannelSettings, NatsChannel
 from ..stages import STAGES
 from ..stages.archiver.stage import ARCHIVER
 from ..stages.event_listener.stage import EVENT_LISTENER

@@ -11,9 +11,9 @@ from pydantic import JsonValue
 from . import ledger
 from .definition import JobDefinition
 from .events import Defined, Deleted, Due, Recorded
-from .json_text import same_text
 from .ledger import Ledger, Timetable
 from .schedule import ClockChange, clock_changes
+from .text import same_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
 
 from .definition import DefinitionError, DefinitionProblem, JobDefinition
+from .definition.errors import read_entries
 from .definition.webhook_fields import WEBHOOK_PREFIX
-from .entry_document import read_entries
 from .errors import TocsinError
 from .event_trigger import started_by
 from .events import Actor, Namespace, NamespacesDefined

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
 
 from .definition import value_of
+from .definition.errors import read_entries
 from .definition.partition import MAX_SHARDS, Partition, is_shard_id, shown
-from .entry_document import read_entries
 from .errors import TocsinError
 from .events import Actor
 from .events.shards import Shard, ShardsDefined, ShardState

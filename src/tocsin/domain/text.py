@@ -1,8 +1,11 @@
 """Texts for people: words for values, and foreign text made safe for a terminal."""
 
-from collections.abc import Iterable
+import json
+import re
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
+from typing import Any, Final
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -61,3 +64,44 @@ def _escaped(char: str) -> str:
 def matches(text: str, pattern: str) -> bool:
     """Match a pattern in which only `*` has a meaning: any characters."""
     return fnmatchcase(text, pattern.replace("[", "[[]").replace("?", "[?]"))
+
+
+MAX_TEXT: Final = 300
+"""Characters of an error that make its pattern."""
+ID: Final = "<id>"
+HEX: Final = "<hex>"
+NUMBER: Final = "<n>"
+
+_VARIABLE: Final = re.compile(
+    r"(?P<id>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
+    r"|(?P<hex>\b0x[0-9a-f]+\b|\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{6,}\b)"
+    r"|(?P<number>[0-9]+(?:[.,:][0-9]+)*)",
+    re.IGNORECASE | re.ASCII,
+)
+_PLACEHOLDERS: Final = {"id": ID, "hex": HEX, "number": NUMBER}
+
+
+def error_pattern(error: str) -> str:
+    """Return an error's first line, with placeholders for numbers, ids and hexadecimal texts."""
+    line = error[:MAX_TEXT].partition("\n")[0].rstrip()
+    return _VARIABLE.sub(lambda match: _PLACEHOLDERS[match.lastgroup or ""], line)
+
+
+def same_text(value: Any) -> str:  # noqa: ANN401 - JSON
+    """Return a text that only equal JSON values share.
+
+    Names have no order, and 1 and 1.0 are one number. For Python, true would be that number too.
+    """
+    return json.dumps(_comparable(value), sort_keys=True)
+
+
+def _comparable(value: Any) -> Any:  # noqa: ANN401
+    match value:
+        case float() if value.is_integer():
+            return int(value)
+        case list():
+            return [_comparable(item) for item in value]
+        case Mapping():
+            return {name: _comparable(item) for name, item in value.items()}
+        case _:
+            return value

@@ -15,7 +15,7 @@ from ..domain.queue_backlog import QueueBacklog
 from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
-from . import executor_leader, policies, shard_owners
+from . import executor_leader, policies, shards
 from .operations.errors import NotFound
 from .scope_decisions import Take, decide, unlimited
 
@@ -48,7 +48,7 @@ class AgentRegistry:
             now = await self._log.now()
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
-        records = await shard_owners.marked(self._log, await executor_leader.marked(self._log, records))
+        records = await shards.marked(self._log, await executor_leader.marked(self._log, records))
         if any(record.kind == "agent" for record in records):
             ceiling = (await policies.newest(self._log)).policy.max_concurrent_jobs
             records = [

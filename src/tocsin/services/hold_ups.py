@@ -14,7 +14,7 @@ from ..domain.namespaces import namespace_of
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
 from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
-from . import executor_leader, shard_owners
+from . import executor_leader, shards
 from .agents import AgentRegistry
 from .queue_decisions import QueuePause, pauses_of
 from .unserved import WorkerSearch
@@ -96,7 +96,7 @@ class HoldUpReader:
         workers = WorkerSearch(agents)
         limits = _limits_of(facts)
         shard = state.request.plan.shard
-        owner = None if shard is None else (await shard_owners.owners_of(self._log)).get(shard)
+        owner = None if shard is None else (await shards.owners_of(self._log)).get(shard)
         found: list[HoldUp] = []
         for step in planned:
             queue, limit = step.queue, limits.get(step.name)
@@ -115,7 +115,7 @@ class HoldUpReader:
                 message = (
                     f"waits for the owner of shard {shard}, which does not read queue {queue}"
                     if is_hidden
-                    else shard_owners.wait_for_owner(agents, owner, shard, queue, step.function)
+                    else shards.wait_for_owner(agents, owner, shard, queue, step.function)
                 )
                 found.append(HoldUp(step.name, queue, "shard", message))
         return tuple(found)

@@ -16,7 +16,7 @@ from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Proje
 from ..ports.errors import SequenceConflict
 from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..settings import Settings
-from ..telemetry.execution_fields import current_traceparent
+from ..telemetry.trace_ids import current_traceparent
 from . import agent_grants, tail
 from .agent_grants import GrantAnswer, GrantVerb
 from .agents import AgentRegistry
@@ -31,8 +31,7 @@ from .operator import OUTCOMES, OpenHistory, last_ended
 from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer
 from .scope_decisions import has_version
-from .shard_owners import owners_of, with_owners
-from .shards import ShardMap, ShardMaps
+from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations

@@ -3,10 +3,10 @@
 import asyncio
 import difflib
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Literal, TypeAlias
+from datetime import datetime, timedelta
+from typing import Final, Literal, TypeAlias
 
 from .. import subjects
 from ..domain import duration
@@ -17,7 +17,8 @@ from ..domain.events import Actor
 from ..domain.job_record import Registration
 from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
-from ..ports import EventLog
+from ..ports import Clock, EventLog
+from ..ports.summaries import HistorySummaries, QueueCounts
 from ..settings import Queue as Section
 from ..subjects import JOB_EXECUTORS, Bucket, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
@@ -32,6 +33,7 @@ from .queue_decisions import (
     pause_of,
     purge_of,
 )
+from .shared_read import SharedRead
 
 Transport: TypeAlias = Literal["matched", "mq"]
 Sees: TypeAlias = Callable[[Owned], bool]
@@ -270,3 +272,41 @@ async def _durables(target: HealthTarget, stream: Stream) -> dict[str, QueueBack
         state.name: QueueBacklog(queue=state.name, waiting=state.pending, running=state.ack_pending, oldest=oldest)
         for state, oldest in zip(states, times, strict=True)
     }
+
+
+PERIOD: Final = timedelta(hours=1)
+"""The time of the throughput."""
+COUNTED_TOGETHER: Final = 8
+"""Queues whose jobs are counted at the same time."""
+
+
+class SharedQueueCounts:
+    """Counts the jobs of all queues, one count at a time."""
+
+    def __init__(
+        self, summaries: HistorySummaries, clock: Clock, names: Callable[[], Awaitable[Collection[str]]]
+    ) -> None:
+        """`names` returns the names of all queues."""
+        self._summaries = summaries
+        self._clock = clock
+        self._names = names
+        self._shared = SharedRead(self._count)
+
+    async def answer(self) -> Mapping[str, QueueCounts]:
+        return await self._shared.answer()
+
+    async def _count(self) -> Mapping[str, QueueCounts]:
+        names = [*await self._names()]
+        return dict(zip(names, await count(self._summaries, self._clock, names), strict=True))
+
+
+async def count(summaries: HistorySummaries, clock: Clock, names: Sequence[str]) -> list[QueueCounts]:
+    """Count the jobs of queues, some queues at a time.
+
+    Those that ended count within `PERIOD`.
+    """
+    since, counts = clock.now() - PERIOD, list[QueueCounts]()
+    for first in range(0, len(names), COUNTED_TOGETHER):
+        part = names[first : first + COUNTED_TOGETHER]
+        counts += await asyncio.gather(*(summaries.of_queue(name, since) for name in part))
+    return counts

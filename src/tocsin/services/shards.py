@@ -1,15 +1,19 @@
 """The shard map, as operators read and define it."""
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from typing_extensions import override
 
 from .. import subjects
-from ..domain import shard_map
-from ..domain.agent import AgentState
+from ..domain import agent_grants, shard_map
+from ..domain.agent import AgentRecord, AgentState
 from ..domain.documented_model import DocumentedModel
-from ..domain.events import Actor, Message, Recorded, Shard, ShardsDefined, newest_of
+from ..domain.events import Actor, Message, OwnershipAssigned, Recorded, Shard, ShardsDefined, ShardState, newest_of
+from ..domain.ownership import declares, shard_of
+from ..ports import EventLog
+from .executor_leader import with_lack
 from .scope_decisions import DeclaredDocument
 
 
@@ -52,3 +56,78 @@ class ShardMaps(DeclaredDocument[ShardMap, Shard]):
     ) -> list[ShardsDefined]:
         newest = ShardsDefined(shards=known.shards) if known.version else None
         return shard_map.define(newest, known.version, wanted, by=by, reason=reason)
+
+
+async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:
+    """Return the newest owner of each shard that has one.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    facts = [recorded.message for recorded in await log.load(subjects.filter_for("ownership.assigned"))]
+    by_shard = ((shard_of(fact.resource), fact) for fact in facts if isinstance(fact, OwnershipAssigned))
+    return {shard: fact for shard, fact in by_shard if shard is not None}
+
+
+async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
+    """Return agents with the shards that each owns.
+
+    Raises:
+        LogUnavailable: the log did not answer.
+    """
+    if not any(agent.shards for agent in agents):
+        return list(agents)
+    owned: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for shard, owner in sorted((await owners_of(log)).items()):
+        owned[owner.name, owner.agent_id].append(shard)
+    return [
+        agent.model_copy(update={"owned_shards": owned[key]})
+        if (key := (agent.name, agent.agent_id)) in owned and agent.state is not AgentState.LOST
+        else agent
+        for agent in agents
+    ]
+
+
+def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agents: Iterable[AgentRecord]) -> ShardMap:
+    states = {(agent.name, agent.agent_id): agent.state for agent in agents}
+    of_map = {shard.shard_id: owners[shard.shard_id] for shard in newest.shards if shard.shard_id in owners}
+    shown = {
+        shard: ShardOwner(
+            name=owner.name,
+            agent_id=owner.agent_id,
+            state=states.get((owner.name, owner.agent_id), AgentState.LOST),
+        )
+        for shard, owner in of_map.items()
+    }
+    return newest._replace(owners=shown)
+
+
+def may_own(agent: AgentRecord, shard: str) -> bool:
+    """Return whether an agent takes tasks, declares a shard, and has the right to it."""
+    is_permitted = agent_grants.may_own(agent.granted_shards, shard, requires_grant=agent.needs_grant)
+    return agent.state is AgentState.ENABLED and is_permitted and declares(agent.shards, shard)
+
+
+def without_owner(
+    newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agents: Collection[AgentRecord]
+) -> list[str]:
+    """Return the shards that had an owner and that no agent may own now.
+
+    Disabled shards are left out.
+    """
+    enabled = {shard.shard_id for shard in newest.shards if shard.state is not ShardState.DISABLED}
+    return sorted(shard for shard in enabled & owners.keys() if not any(may_own(agent, shard) for agent in agents))
+
+
+def wait_for_owner(
+    agents: Iterable[AgentRecord], owner: OwnershipAssigned, shard: str, queue: str, function: str
+) -> str:
+    """Return why a task that only the owner of a shard gets waits, for people."""
+    known = tuple(agents)
+    waits = f"waits for the owner of shard {shard}"
+    current = next((agent for agent in known if (agent.name, agent.agent_id) == (owner.name, owner.agent_id)), None)
+    if current is None or not may_own(current, shard):
+        if any(may_own(agent, shard) for agent in known):
+            return f"{waits}: {owner.name} takes no more tasks, and another is chosen soon"
+        return f"{waits}: no enabled agent that may own it declares it (`Worker(shards=[{shard!r}])`, `tocsin agents allow`)"
+    return f"{waits}, {with_lack(current, queue, function)}"

@@ -9,8 +9,7 @@ from pydantic import AfterValidator, Field
 from ..domain.definition.container_work import KubernetesName
 from ..domain.definition.http_request import split_url, target_problem
 from ..domain.definition.image import ImageError, read_pattern
-from .fields import Duration, Token, form, must
-from .section import Section
+from .fields import Duration, Section, Token, form, must
 
 
 def _is_url_prefix(text: str) -> bool:

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 
 from ..domain import duration
 from ..domain.agent import checked_shards
+from ..domain.documented_model import DocumentedModel
 
 
 def must(accepts: Callable[[str], object], reason: str) -> AfterValidator:
@@ -191,3 +192,7 @@ def _servers(urls: str) -> str:
 
 
 Servers: TypeAlias = Annotated[str, AfterValidator(_servers)]
+
+
+class Section(DocumentedModel, frozen=True, extra="forbid"):
+    """A section: immutable; unknown fields are refused."""

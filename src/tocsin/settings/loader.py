@@ -16,8 +16,8 @@ from ..domain.definition import DefinitionProblem, show
 from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
 from ..domain.yaml_fault import fault_of
+from .fields import Section
 from .root import WITHOUT_EFFECT, FieldPath, Settings
-from .section import Section
 
 DEFAULT: Final = "default"
 """Origin of a field that is not set."""

@@ -24,6 +24,7 @@ from .fields import (
     Prefix,
     ScheduleZone,
     Scope,
+    Section,
     Servers,
     Token,
     monitor_url,
@@ -32,7 +33,6 @@ from .fields import (
     trace_page,
 )
 from .s3 import S3
-from .section import Section
 
 
 class Server(Section):

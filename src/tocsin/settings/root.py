@@ -13,6 +13,7 @@ from ..domain.documented_model import DocumentedModel
 from ..domain.namespaces import NamespaceName, namespace_of
 from ..subjects import DEFAULT_QUEUE, captured_stream
 from .builtin import Builtin
+from .channels import Notifications
 from .fields import DistinctTokens, Folder, Prefix, Token
 from .model import (
     Agents,
@@ -36,7 +37,6 @@ from .model import (
     Stages,
     Worker,
 )
-from .notifications import Notifications
 from .s3 import Archive
 from .triggers import Triggers
 

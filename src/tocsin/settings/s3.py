@@ -6,8 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
-from .fields import Duration, Folder, origin
-from .section import Section
+from .fields import Duration, Folder, Section, origin
 
 S3_SCHEME: Final = "s3://"
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")

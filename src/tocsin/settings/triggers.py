@@ -12,8 +12,7 @@ from ..domain.definition.webhook_fields import is_webhook_path
 from ..domain.event_trigger import MAX_HOPS
 from ..domain.secret_reference import check_allowed
 from ..subjects import covers, overlap
-from .fields import Duration, Token, form, must
-from .section import Section
+from .fields import Duration, Section, Token, form, must
 
 MAX_STREAMS: Final = 50
 MAX_SUBJECTS: Final = 100

@@ -205,7 +205,7 @@ def _common_processors() -> "list[Processor]":
     """Return the steps that add fields to lines of structlog and of the standard library."""
     import structlog  # noqa: PLC0415 - see the module's docstring
 
-    from . import execution_fields  # noqa: PLC0415 - it imports the events
+    from . import trace_ids  # noqa: PLC0415 - it imports the events
 
     return [
         structlog.contextvars.merge_contextvars,
@@ -213,7 +213,7 @@ def _common_processors() -> "list[Processor]":
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         name_action,
-        execution_fields.complete,
+        trace_ids.complete,
         structlog.processors.StackInfoRenderer(),
     ]
 

@@ -47,7 +47,7 @@ from ...services.statements import StatementResult
 from ...services.timeline import Revision, no_definition
 from ...services.trigger_test import GivenEvent, TriggerAnswer
 from ...services.what_if import Question
-from ...telemetry.execution_fields import current_traceparent
+from ...telemetry.trace_ids import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, if_match, job_of, open_api, path_of, read_as, reason_header, recorded_of
 from .event_stream import FIRST, follow_events

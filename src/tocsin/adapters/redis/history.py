@@ -11,10 +11,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from ...domain.error_pattern import error_pattern
 from ...domain.events import Message, Recorded
 from ...domain.execution_record import Status
 from ...domain.namespaces import is_within
+from ...domain.text import error_pattern
 from ...domain.totals import Total
 from ...ports import (
     DeadLetterRow,

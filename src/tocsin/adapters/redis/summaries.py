@@ -12,11 +12,11 @@ from pydantic_core import from_json
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
-from ...domain.error_pattern import error_pattern
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState, TriggerKind
 from ...domain.execution_record import UNKNOWN_TRIGGER, Recoveries, Status
 from ...domain.last_run import LastRun
 from ...domain.namespaces import is_within
+from ...domain.text import error_pattern
 from ...domain.totals import Total
 from ...ports import DeadLetterRow
 from ...ports.queries import DeadLetterQuery, Page, every, microseconds

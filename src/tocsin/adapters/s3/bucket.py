@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...domain.text import printable
+from ...ports import ArchiveUnavailable
 from ...settings.s3 import S3, S3Location
 from ..extras import ExtraNotInstalled
 from ..store_errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Store
+
 
 S3_EXTRA: Final = "s3"
 PART: Final = 8_388_608
@@ -225,3 +227,32 @@ def _reason(error: Exception) -> str:
         if sign in text:
             return meaning
     return " ".join(text.split())
+
+
+class S3ArchiveStore:
+    """Implement `ports.ArchiveStore`. An object is never overwritten: its name holds a part of its digest."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self._bucket = bucket
+
+    async def put(self, name: str, body: bytes) -> None:
+        """Store an object, unless an object of that name exists.
+
+        Raises:
+            ArchiveUnavailable: the store does not answer, or refuses.
+        """
+        try:
+            await self._bucket.create(name, body)
+        except StoreUnavailable as error:
+            raise ArchiveUnavailable(f"the archive: {error}") from error
+
+    async def get(self, name: str) -> bytes | None:
+        """Return an object, or None if it does not exist.
+
+        Raises:
+            ArchiveUnavailable: the store does not answer, or refuses.
+        """
+        try:
+            return await self._bucket.get(name)
+        except StoreUnavailable as error:
+            raise ArchiveUnavailable(f"the archive: {error}") from error

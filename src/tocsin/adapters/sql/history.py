@@ -1,12 +1,13 @@
 """Implementation of `ports.History` in a SQL database."""
 
 import asyncio
+import sqlite3
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
@@ -17,13 +18,18 @@ from sqlalchemy import (
     Connection,
     Engine,
     Select,
+    StaticPool,
+    create_engine,
     delete,
+    event,
     func,
     insert,
     literal,
     select,
     tuple_,
 )
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_key
@@ -52,12 +58,12 @@ from . import counts as kept_counts
 from . import events as kept_events
 from . import tables, totals
 from .batch_writer import BatchWriter
-from .conditions import dead_letter_conditions, execution_conditions
 from .counts import COUNTED, CountsWriter, expire_passed
-from .engine import Encoding, connect, writing
-from .migration import migrate
+from .engine import Encoding, begin, connect, json_options, writing
+from .migration import migrate, upgrade
 from .rows import Row, dead_letter_row, execution_row, job_row
 from .summaries import SqlSummaries, reading
+from .tables import dead_letter_conditions, execution_conditions
 
 _EXECUTIONS: Final = tables.executions.c
 _DEAD_LETTERS: Final = tables.dead_letters.c
@@ -377,3 +383,55 @@ class DatabaseFile:
             return None if self._path is None else self._path.stat().st_ino
         except OSError:
             return None
+
+
+@asynccontextmanager
+async def open_memory_history(*, installation: str = "") -> AsyncIterator[SqlHistory]:
+    """Open an empty history in memory, for the duration of the context."""
+    history = SqlHistory(empty_engine(), installation=installation, threads=0)
+    try:
+        yield history
+    finally:
+        await history.close()
+
+
+def empty_engine() -> Engine:
+    """Return the engine of a new database in memory, with its tables."""
+    return _engine(_tables())
+
+
+@cache
+def _tables() -> bytes:
+    """Return a database with the tables and without rows."""
+    engine = _engine(None)
+    try:
+        with writing(engine).begin() as transaction:
+            upgrade(transaction)
+        connection = engine.raw_connection()
+        try:
+            database = connection.driver_connection
+            assert isinstance(database, sqlite3.Connection)  # noqa: S101 - for the type checker
+            return database.serialize()
+        finally:
+            connection.close()
+    finally:
+        engine.dispose()
+
+
+def _engine(content: bytes | None) -> Engine:
+    """Return the engine of a new database in memory; `content`: a database that it copies."""
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        if content is not None:
+            connection.deserialize(content)
+        return connection
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool, **json_options())
+    event.listen(engine, "connect", _prepare)
+    event.listen(engine, "begin", begin)
+    return engine
+
+
+def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # transactions begin explicitly

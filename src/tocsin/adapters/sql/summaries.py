@@ -42,9 +42,9 @@ from ...ports.summaries import (
 )
 from ..history.rows import letter_id_of
 from . import tables, totals
-from .conditions import dead_letter_conditions, within
 from .engine import read_rows
 from .rows import execution_head
+from .tables import dead_letter_conditions, within
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from ...domain.ids import notification_id
 from ...domain.notification import Kind, Notification
 from ...ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
 from ...services.operator import NotServed, Operator
-from ...settings.notifications import NatsChannel
+from ...settings.channels import NatsChannel
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run

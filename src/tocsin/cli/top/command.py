@@ -18,10 +18,9 @@ from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
 from ..runtime.session import Session, session_of
-from .head import head_of
+from .head import MAX_LINE, head_of, plain
 from .panels import Panel, panels_of
 from .readers import MAX_ROWS, Listing
-from .texts import MAX_LINE, plain
 
 
 def top(

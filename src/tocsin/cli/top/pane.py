@@ -19,10 +19,10 @@ from ...services.operations.execution_output import ExecutionOutput, Line
 from ...services.operator import Operator
 from ..executions.commands import FOLLOW_INTERVAL_S
 from ..executions.page import line_of
+from .head import failure_text, plain
 from .operator_thread import OperatorThread
 from .panels import Panel, Row
 from .readers import Listing
-from .texts import failure_text, plain
 
 KEYS: Final = {
     "1 2 3 4": "show a table",

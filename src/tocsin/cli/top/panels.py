@@ -14,8 +14,8 @@ from ..agents.commands import holds
 from ..output.format import STYLES, state
 from ..output.tables import TELLING
 from ..queues.commands import count
+from .head import age, cell, plain
 from .readers import LOOKUPS, MAX_ROWS, JobReader, JobState, Listing, RunningExecution, RunningReader
-from .texts import age, cell, plain
 
 T = TypeVar("T")
 

@@ -16,11 +16,10 @@ from textual.widgets import Footer, Input, Static, TabbedContent
 from typing_extensions import override
 
 from ...ports.queries import ExecutionQuery
-from .head import Head, head_of
+from .head import MAX_LINE, Head, failure_text, head_of, plain
 from .operator_thread import OperatorThread
 from .pane import Keys, LogScreen, PanelPane, Question
 from .panels import panels_of
-from .texts import MAX_LINE, failure_text, plain
 
 T = TypeVar("T")
 

@@ -6,8 +6,7 @@ from typing import Any, Final
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
 from .errors import DefinitionProblem
-from .fields import size_of
-from .stored_model import StoredModel
+from .fields import StoredModel, size_of
 
 PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""

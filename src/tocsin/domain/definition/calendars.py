@@ -10,8 +10,7 @@ from pydantic_core import PydanticCustomError
 from .. import schedule as calendar
 from ..schedule import DayRules, DstPolicy, Schedule, Shift, Weekday
 from .errors import DefinitionProblem, show
-from .fields import Name, Text, is_stored
-from .stored_model import StoredModel
+from .fields import Name, StoredModel, Text, is_stored
 
 MAX_CALENDARS: Final = 20
 """Calendars in `exclude`, and in `only`."""

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator, Field
 from ..template import is_template
 from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Seconds, Text, Timeout, short_for
-from .stored_model import StoredModel
+from .fields import Seconds, StoredModel, Text, Timeout, short_for
 
 RESERVED_VARIABLES: Final = "TOCSIN_"
 """The beginning of the variables that every command gets."""

@@ -8,8 +8,7 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import Field, JsonValue
 
-from .fields import matching
-from .stored_model import StoredModel
+from .fields import StoredModel, matching
 
 MAX_KEY_LENGTH: Final = 255
 MAX_VALUE_LENGTH: Final = 64

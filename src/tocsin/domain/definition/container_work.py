@@ -9,9 +9,8 @@ from pydantic import BeforeValidator, Field
 from .builtin_work import has_reference, size_problems, text_problems
 from .command import LONGEST_GRACE_S, MAX_ARGUMENTS, ExitCode, ResultKind, program_problems, variable_problems
 from .errors import DefinitionProblem, show
-from .fields import Name, Seconds, Text, matching, short_for
+from .fields import Name, Seconds, StoredModel, Text, matching, short_for
 from .image import ImageError, read_image
-from .stored_model import StoredModel
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9\-]{0,61}[a-z0-9])?")
 _QUANTITY: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:m|k|Ki|[MGTPE]i?)?")

@@ -7,8 +7,7 @@ from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from .errors import DefinitionProblem, show
-from .fields import Name, Timeout, is_name, is_stored, short_for
-from .stored_model import StoredModel
+from .fields import Name, StoredModel, Timeout, is_name, is_stored, short_for
 
 MAX_DEPENDENCIES: Final = 100
 """The largest number of jobs on which a job depends."""

@@ -2,11 +2,11 @@
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from typing_extensions import override
 
 from ..errors import TocsinError
@@ -134,3 +134,29 @@ def problems(error: ValidationError) -> Iterator[DefinitionProblem]:
             case _:
                 right = str(cause) if cause else details["msg"].removeprefix("Input ").replace("should", "must")
                 yield DefinitionProblem(right, field=field, value=show(details["input"]) if field else None, code=code)
+
+
+_MAX_PLACE: Final = 255
+"""Characters of a place in an error."""
+E = TypeVar("E")
+
+
+def read_entries(
+    document: object, field: str, key: str, entries: TypeAdapter[tuple[E, ...]], refuse: Callable[[str], Exception]
+) -> tuple[E, ...]:
+    """Return the entries in a document: a mapping with the list `field` and nothing else.
+
+    Each entry is a mapping, or the text of its `key` alone.
+
+    Raises:
+        Exception: that of `refuse`: it is another document, or a field of an entry is wrong.
+    """
+    if not isinstance(document, Mapping) or document.keys() != {field} or not isinstance(document[field], list):
+        raise refuse(f"the document must be a mapping with `{field}`, a list, and nothing else")
+    given = [{key: entry} if isinstance(entry, str) else entry for entry in document[field]]
+    try:
+        return entries.validate_python(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        place = ".".join(map(str, (field, *first["loc"])))
+        raise refuse(f"{place[:_MAX_PLACE]}: {first['msg']}; it is {show(first['input'])}") from None

@@ -4,11 +4,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, ValidationInfo, model_validator
 
 from .. import duration
+from ..documented_model import DocumentedModel
 from .errors import MAX_INTEGER_BITS, show
 
 STORED: Final[Mapping[str, bool]] = {"stored": True}
@@ -148,3 +149,17 @@ def text_problem(text: str) -> str | None:
 def size_of(value: JsonValue | Mapping[str, JsonValue] | Sequence[JsonValue]) -> int:
     """Return the number of bytes as compact UTF-8 JSON."""
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+class StoredModel(DocumentedModel, frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True):
+    """A part of a definition: immutable; unknown fields are refused unless the log has them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _open_to_newer_versions(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        """Ignore fields that a newer version stored, so that the log stays readable."""
+        known = cls.__pydantic_fields__.keys()
+        if is_stored(info) and isinstance(data, dict) and not data.keys() <= known:
+            names = {field.alias or name for name, field in cls.__pydantic_fields__.items()} | known
+            return {key: value for key, value in data.items() if key in names}
+        return data

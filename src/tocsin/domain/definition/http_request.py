@@ -12,8 +12,7 @@ from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
 from .builtin_work import size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Json, Text, short_for
-from .stored_model import StoredModel
+from .fields import Json, StoredModel, Text, short_for
 
 MAX_URL: Final = 8_192
 """Characters of a URL."""

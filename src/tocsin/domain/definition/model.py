@@ -7,8 +7,8 @@ from typing import Any, Final, Self
 from pydantic import Field, JsonValue, ValidationInfo, model_validator
 
 from .. import schedule as calendar
-from ..json_text import same_text
 from ..schedule import DayRules, DstPolicy, Shift
+from ..text import same_text
 from .builtin_work import FIELDS, with_function
 from .calendars import Blackout, Calendars, day_problems, day_rules
 from .command import CommandField
@@ -27,6 +27,7 @@ from .fields import (
     OverlapPolicy,
     Priority,
     Seconds,
+    StoredModel,
     Text,
     Timeout,
     is_stored,
@@ -46,7 +47,6 @@ from .partition import PartitionField, key_problems, partition_problems
 from .retry_policy import RecoveryPolicy, RetryPolicy, jitter_problems
 from .sql_work import ProcedureCall, SqlStatement
 from .step import Step, binding_problems, callback_problems, given_fields, graph_problems, work_problems
-from .stored_model import StoredModel
 from .triggers import Triggers, trigger_problems
 
 MAX_STEPS: Final = 1_000

@@ -5,8 +5,7 @@ from typing import Annotated, Any, Final, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo, model_validator
 
-from .fields import Flag, Timeout, is_stored
-from .stored_model import StoredModel
+from .fields import Flag, StoredModel, Timeout, is_stored
 
 MAX_CHANNELS: Final = 10
 """The largest number of channels of a rule."""

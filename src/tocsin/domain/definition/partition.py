@@ -8,8 +8,7 @@ from pydantic import BeforeValidator, JsonValue, ValidationInfo, model_validator
 
 from .concurrency import value_of
 from .errors import DefinitionProblem, show
-from .fields import Flag, is_stored, matching
-from .stored_model import StoredModel
+from .fields import Flag, StoredModel, is_stored, matching
 
 MAX_SHARDS: Final = 1_000
 """The largest number of shards of an installation, and so of the executions of one occurrence."""

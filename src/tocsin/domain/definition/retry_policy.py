@@ -10,8 +10,7 @@ from pydantic import Field
 from .. import duration
 from ..schedule import Schedule
 from .errors import DefinitionProblem
-from .fields import Seconds, Text
-from .stored_model import StoredModel
+from .fields import Seconds, StoredModel, Text
 
 DEFAULT_MAX_DEATHS: Final = 3
 """Workers that a step of an execution may lose, unless the definition of its job says otherwise."""

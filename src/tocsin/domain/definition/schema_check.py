@@ -18,7 +18,7 @@ from pydantic import JsonValue, StringConstraints, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
 from ..cel.regex import UnknownSize, program_size
-from ..json_text import same_text
+from ..text import same_text
 from .builtin_work import has_reference
 from .errors import show
 from .fields import size_of

@@ -9,9 +9,8 @@ from pydantic import Field
 from ..template import VARIABLES
 from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
-from .fields import Args, Name, Object, Text
+from .fields import Args, Name, Object, StoredModel, Text
 from .http_request import texts_in
-from .stored_model import StoredModel
 
 MAX_ROWS: Final = 1_000
 """Rows of a result at most."""

@@ -22,6 +22,7 @@ from .fields import (
     Object,
     Priority,
     StepName,
+    StoredModel,
     Text,
     Timeout,
     is_stored,
@@ -30,7 +31,6 @@ from .fields import (
 from .http_request import HttpField, request_problems
 from .retry_policy import RetryPolicy
 from .sql_work import ProcedureCall, SqlStatement, call_problems, statement_problems
-from .stored_model import StoredModel
 
 Callback: TypeAlias = Literal["on_complete", "on_success", "on_failure"]
 

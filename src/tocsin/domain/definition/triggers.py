@@ -11,8 +11,7 @@ from pydantic_core import PydanticCustomError
 from .. import cel
 from ..webhook import Signature, SignatureScheme
 from .errors import DefinitionProblem, show
-from .fields import Name, Seconds, Text
-from .stored_model import StoredModel
+from .fields import Name, Seconds, StoredModel, Text
 from .webhook_fields import webhook_problems
 
 MAX_TRIGGERS: Final = 20

@@ -13,8 +13,7 @@ from ...domain.agent import AgentRecord
 from ...domain.events import Message, OwnershipAssigned, Recorded, ShardState
 from ...ports import EventLog, Projections
 from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage
-from ..shard_owners import owners_of, without_owner
-from ..shards import ShardMap, ShardMaps
+from ..shards import ShardMap, ShardMaps, owners_of, without_owner
 
 MAX_LISTED: Final = 20
 """Shards that are named."""

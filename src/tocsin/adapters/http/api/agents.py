@@ -14,7 +14,7 @@ from ....services.agent_grants import GrantAnswer, GrantVerb
 from ....services.agents import AgentRegistry
 from ....services.operations.errors import NotFound
 from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
-from ..auth.visible_agents import seen_agents
+from ..auth.visibility import seen_agents
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Cause, ChangeRequest, Components, Here
 from .problems import Problem, documented

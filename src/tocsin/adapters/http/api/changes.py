@@ -11,7 +11,7 @@ from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Rec
 from ....services.agents import AgentRegistry
 from ....services.changes import Change, ChangeFilter, ChangeType, Sees, changes
 from ..auth.security import HistoryReader
-from ..auth.visible_agents import sees_agent
+from ..auth.visibility import sees_agent
 from .dependencies import Components, Here
 
 MAX_PAGE: Final = 200

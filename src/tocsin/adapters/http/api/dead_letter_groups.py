@@ -17,8 +17,7 @@ from ....ports.summaries import LetterGroup
 from ....services.operations import dead_letters
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor
-from ..auth.visibility import Run
-from ..auth.visible_runs import VisibleRuns
+from ..auth.visibility import Run, VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
 from .dead_letters import Replayed
 from .dependencies import Components, Here, Reason, ReasonText

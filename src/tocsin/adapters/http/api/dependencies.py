@@ -22,21 +22,19 @@ from ....services.health.doctor import LogProbe
 from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
-from ....services.jobs.job_watch import JobWatch
+from ....services.jobs.job_follower import JobWatch
 from ....services.jobs.next_instants import NextInstants
 from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queue_counts import SharedQueueCounts
 from ....services.queue_names import PausedNames, QueueNames
-from ....services.queues import QueueDetails, Reaches, Sees, everything
+from ....services.queues import QueueDetails, Reaches, Sees, SharedQueueCounts, everything
 from ....services.schedule_density import ScheduleGroups
 from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal
-from ..auth.visibility import Visibility
-from ..auth.visible_agents import narrowed
+from ..auth.visibility import Visibility, narrowed
 from .problems import Problem, invalid
 
 MAX_SELECTS: Final = 2

@@ -23,7 +23,7 @@ from ....services.apply import completed
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Check, Job, JobFilter, JobStatus, RunCounters, with_result
 from ..auth.security import Author, Reader, Triggerer, actor, defining, permitted, visible
-from ..auth.visible_runs import VisibleRuns
+from ..auth.visibility import VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, request_name
 from .dependencies import (
     Calculate,

@@ -16,7 +16,7 @@ from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job, JobStatus
 from ....services.overview import FailingJob, Instant, OpenExecutions, Rate, WaitingExecution
 from ..auth.security import HistoryReader
-from ..auth.visible_runs import VisibleRuns
+from ..auth.visibility import VisibleRuns
 from .dependencies import Calculate, Components, Here
 
 MAX_LONGEST: Final = 10

@@ -9,8 +9,7 @@ from ....domain.definition.partition import MAX_SHARDS
 from ....domain.events import Shard
 from ....domain.shard_map import ShardEntry
 from ....services.agents import AgentRegistry
-from ....services.shard_owners import owners_of, with_owners
-from ....services.shards import ShardMap, ShardMaps, ShardOwner
+from ....services.shards import ShardMap, ShardMaps, ShardOwner, owners_of, with_owners
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag

@@ -21,8 +21,7 @@ from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
 from ....services.statements import StatementResult, StatementRunner, defined_jobs, keyed
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
-from ..auth.visibility import Run
-from ..auth.visible_agents import sees_agent
+from ..auth.visibility import Run, sees_agent
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
 from .dependencies import Calculate, Components, Here, Reason, ReasonText, Traceparent
 from .problems import Problem, problem_of

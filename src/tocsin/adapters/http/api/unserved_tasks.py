@@ -12,7 +12,7 @@ from ....domain.definition import JobDefinition
 from ....ports import LogUnavailable
 from ....services.agents import AgentRegistry
 from ....services.unserved import Unserved, unserved
-from ..auth.visible_agents import narrowed
+from ..auth.visibility import narrowed
 from .dependencies import Components
 
 MAX_UNSERVED: Final = 100

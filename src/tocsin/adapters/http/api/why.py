@@ -8,13 +8,12 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from ....domain.events import Actor
-from ....domain.execution_stats import ExecutionStats, RecoveryStats
 from ....domain.ledger import JobNotFound
 from ....ports.queries import in_utc
-from ....services.execution_stats import statistics
+from ....services.execution_stats import ExecutionStats, RecoveryStats, statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
 from ..auth.security import HistoryReader
-from ..auth.visible_runs import VisibleRuns
+from ..auth.visibility import VisibleRuns
 from .dependencies import Calculate, Here
 from .events import StoredFact
 from .jobs import JobName

@@ -6,7 +6,7 @@ before. Other events are judged by the definition that was in force when they we
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from .... import subjects
 from ....domain.access import Permission, Principal
+from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, is_name
 from ....domain.events import (
     DeadLettered,
@@ -31,7 +32,7 @@ from ....domain.events import (
 )
 from ....domain.namespaces import referenced_jobs
 from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
-from ....services.jobs import MaySee
+from ....services.jobs import Job, MaySee
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.lookup import ExecutionMatch
 from ..api.problems import Problem
@@ -346,3 +347,75 @@ def _remember(known: "OrderedDict[K, V]", key: K, value: V) -> None:
     known.move_to_end(key)
     if len(known) > _CAPACITY:
         known.popitem(last=False)
+
+
+def sees_agent(caller: Principal, agent: AgentRecord) -> bool:
+    """Return whether a caller may see an agent: it reaches all its queues."""
+    return not caller.is_bound or (bool(agent.queues) and all(map(caller.reaches, agent.queues)))
+
+
+def seen_agents(caller: Principal, agents: Iterable[AgentRecord]) -> list[AgentRecord]:
+    return [_as_seen(caller, agent) for agent in agents if sees_agent(caller, agent)]
+
+
+def narrowed(caller: Principal, agents: Sequence[AgentRecord]) -> Sequence[AgentRecord]:
+    """Return the agents of the queues that a caller reaches, without their other queues."""
+    if not caller.is_bound:
+        return agents
+    reached = ((agent, [*filter(caller.reaches, agent.queues)]) for agent in agents)
+    return [agent.model_copy(update={"queues": queues}) for agent, queues in reached if queues]
+
+
+def _as_seen(caller: Principal, agent: AgentRecord) -> AgentRecord:
+    """Return an agent without grants of queues that the caller does not reach.
+
+    An operator may have stored them for its name.
+    """
+    if not caller.is_bound or agent.grants is None:
+        return agent
+    return agent.model_copy(update={"grants": [grant for grant in agent.grants if caller.reaches(grant.queue)]})
+
+
+MAX_LOOKUPS: Final = 200
+"""Definitions that a request reads. Executions under others are left out for callers that are no administrators."""
+
+_ANY_TIME: Final = datetime.max.replace(tzinfo=UTC)
+
+
+class VisibleRuns:
+    """Decides which executions a caller may see.
+
+    Nearly all ran under the definition that is in force, whose job decides without a read.
+    """
+
+    def __init__(self, visibility: Visibility, caller: Principal, registered: Callable[[str], Job | None]) -> None:
+        """`registered`: returns a registered job."""
+        self._visibility = visibility
+        self._caller = caller
+        self.all = caller.may(Permission.ADMINISTER)
+        """Whether the caller sees all executions."""
+        self._registered = registered
+        self._decided: dict[Run, bool] = {}
+
+    async def __call__(self, job: str, definition: int | None, status: str, at: datetime) -> bool:
+        if definition is None and status != "skipped":  # only a refused trigger has no definition
+            definition = UNREADABLE
+        return self.all or await self.includes(Run(job, definition, at))
+
+    async def includes(self, run: Run) -> bool:
+        """Check that the caller may see an execution or a dead letter."""
+        if self.all:
+            return True
+        if not self._caller.reaches(run.job):
+            return False
+        if run.definition == 0:  # the job was not registered
+            return self._caller.may(Permission.READ)
+        registered = self._registered(run.job)
+        if registered is not None and registered.ledger.regimes[-1].definition == run.definition:
+            return self._caller.may_see(registered)
+        if run.definition is not None:  # the time decides nothing
+            run = Run(run.job, run.definition, _ANY_TIME)
+        if run not in self._decided:
+            has_lookup = len(self._decided) < MAX_LOOKUPS
+            self._decided[run] = has_lookup and await self._visibility.may_see_run(self._caller, run)
+        return self._decided[run]

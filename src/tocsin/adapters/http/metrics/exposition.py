@@ -6,10 +6,10 @@ only while a ticker leads, because hip-62's alert tests for its absence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
@@ -20,16 +20,93 @@ from starlette.routing import Route
 
 from .... import telemetry
 from ....domain import daily_use
+from ....domain.queue_backlog import QueueBacklog
+from ....domain.totals import OTHER
 from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
 from ....services.health.status import Status
 from ....services.jobs import Job
 from ....services.namespaces import Namespaces, uses_of
 from ....services.queue_decisions import pauses_of
+from ....settings import Settings
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
-from . import catalog, queues, totals
+from . import catalog, totals
 from .catalog import Family, Metric
+
+MAX_QUEUES: Final = 500
+"""Queues with series of their own."""
+
+Key: TypeAlias = tuple[str, ...]
+
+
+def own_series(queues: Iterable[str], settings: Settings) -> frozenset[str]:
+    """Return the queues that have series of their own, those of the settings first."""
+    configured = {*settings.matched_queues, *settings.bridged_queues}
+    return frozenset(sorted(queues, key=lambda queue: (queue not in configured, queue))[:MAX_QUEUES])
+
+
+def families(backlogs: Mapping[str, QueueBacklog], shown: Collection[str], paused: Collection[str]) -> list[Family]:
+    """Return the gauges of the tasks that the matcher shows.
+
+    `shown`: the queues with series of their own; `paused`: those that operators paused.
+    """
+    return [
+        gauge(
+            catalog.QUEUE_TASKS,
+            (
+                ((queue, state), number)
+                for queue, backlog in backlogs.items()
+                for state, number in (
+                    ("waiting", backlog.waiting),
+                    ("running", backlog.running),
+                    ("held_back", backlog.all_held_back),
+                )
+            ),
+            shown,
+        ),
+        gauge(
+            catalog.QUEUE_WAITING,
+            (
+                ((queue, reason), number)
+                for queue, backlog in backlogs.items()
+                for reason, number in reasons(backlog, is_paused=queue in paused).items()
+            ),
+            shown,
+        ),
+    ]
+
+
+_LIMITS: Final = {"concurrency": "queue_limit", "namespace": "namespace_limit", "rate": "queue_rate"}
+
+
+def reasons(backlog: QueueBacklog, *, is_paused: bool) -> dict[str, int]:
+    """Return the number of tasks that wait for each reason."""
+    numbers = dict.fromkeys(("queue_paused", "queue_limit", "namespace_limit", "queue_rate", "job_limit", "worker"), 0)
+    if is_paused:
+        numbers["queue_paused"] = backlog.waiting
+    elif backlog.held_by is not None:
+        numbers[_LIMITS[backlog.held_by]] = backlog.waiting
+    else:
+        numbers["job_limit"] = min(backlog.all_held_back, backlog.waiting)
+        numbers["worker"] = backlog.waiting - numbers["job_limit"]
+    return numbers
+
+
+def gauge(
+    metric: Metric,
+    samples: Iterable[tuple[Key, float]],
+    shown: Collection[str],
+    *,
+    combine: Callable[[float, float], float] = float.__add__,
+) -> Family:
+    """Return a gauge of queues, with one value for those that are not shown."""
+    combined: dict[Key, float] = {}
+    for (queue, *labels), value in samples:
+        key = (queue if queue in shown else OTHER, *labels)
+        combined[key] = combine(combined[key], float(value)) if key in combined else float(value)
+    return metric.gauge(catalog.OWN_PREFIX, combined.items())
+
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFRESH_INTERVAL_S: Final = 5.0
@@ -131,9 +208,9 @@ class Metrics:
 
     async def _queues(self) -> list[Family]:
         known = await backlogs(self._parts.projections)
-        shown = queues.own_series(known, self._parts.settings)
+        shown = own_series(known, self._parts.settings)
         paused = await pauses_of(self._parts.log, [name for name in shown if known[name].waiting])
-        return queues.families(known, shown, paused)
+        return families(known, shown, paused)
 
     async def _namespaces(self) -> list[Family]:
         declared = (await Namespaces(self._parts.log).newest()).namespaces
@@ -150,7 +227,7 @@ class Metrics:
 
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
         seen = await observe()
-        shown = queues.own_series((queue.name for queue in seen.queues), self._parts.settings)
+        shown = own_series((queue.name for queue in seen.queues), self._parts.settings)
         return _of_status(seen, self._prefix, shown)
 
     async def _totals(self) -> list[Family]:
@@ -185,10 +262,10 @@ def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Fami
             prefix,
             (((kind, state), number) for kind, states in kinds.items() for state, number in states.items()),
         ),
-        queues.gauge(
+        gauge(
             catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues), shown, combine=max
         ),
-        queues.gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
+        gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
         catalog.HISTORY_LAG.gauge(prefix, history),
         catalog.HISTORY_BEHIND.gauge(prefix, behind),
         catalog.DURABLE_MESSAGES.gauge(

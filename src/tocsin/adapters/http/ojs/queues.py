@@ -13,9 +13,8 @@ from ....domain.access import Principal
 from ....domain.events import JobState
 from ....ports import LogUnavailable
 from ....ports.summaries import QueueCounts
-from ....services.queue_counts import PERIOD
 from ....services.queue_decisions import QueueDecisions, pause_of
-from ....services.queues import QueueDetails, find
+from ....services.queues import PERIOD, QueueDetails, find
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor

@@ -12,8 +12,7 @@ from ....domain.ownership import EVERY_SHARD
 from ....domain.shard_map import active
 from ....domain.text import counted
 from ...agents import AgentRegistry
-from ...shard_owners import owners_of, without_owner
-from ...shards import ShardMap, ShardMaps
+from ...shards import ShardMap, ShardMaps, owners_of, without_owner
 from ..findings import MAX_EXAMPLES, CheckContext, Finding, bad, ok, warn
 
 MAX_LISTED: Final = 100

@@ -11,11 +11,10 @@ from .....ports.summaries import QueueCounts
 from .....services import queues as queue_service
 from .....services.agents import AgentRegistry
 from .....services.operations.event_waiter import EXECUTIONS
-from .....services.queue_counts import PERIOD, count
-from .....services.queues import QueueDetails
+from .....services.queues import PERIOD, QueueDetails, count
 from ...api.dependencies import Components, Here, Reason
 from ...auth.security import Reader, SharedOperator, actor
-from ...auth.visible_agents import seen_agents
+from ...auth.visibility import seen_agents
 from .. import job_view, protocol
 from ..batches import BulkRoute
 from ..job_filter import catches_up

@@ -12,7 +12,7 @@ from ...api.agents import require_reached
 from ...api.dependencies import Components, Here, Reason
 from ...api.problems import Problem
 from ...auth.security import Reader, SharedOperator, actor
-from ...auth.visible_agents import seen_agents
+from ...auth.visibility import seen_agents
 from .. import job_view
 from ..batches import BulkRoute
 from ..job_view import Json
