@@ -31,8 +31,6 @@ _TIME: Final = ("due", "passed")
 """The events of a ledger that leave; definitions stay."""
 OPENINGS: Final = frozenset({"planned", "admitted", "skipped", "fanned-out"})
 """The kinds of the first event of an execution."""
-ALL_JOBS: Final = "*"
-"""The name under which the events of all jobs are missing: a revision without events recorded them."""
 MARGIN: Final = timedelta(minutes=1)
 """The time by which the time in the id of an execution may be after its first event."""
 JobOfStream: TypeAlias = tuple[str, str, str]
@@ -188,12 +186,11 @@ def _removed(connection: Connection, installation: str, part: KeptPart) -> Remov
 
     None: no event is missing.
     """
-    jobs = [ALL_JOBS]
-    if part.job is not None and (part.kind != "ledger" or (_kinds(part) or {*_TIME}) & {*_TIME}):
-        jobs.append(subjects.name(part.job))
     upto = select(func.max(_REMOVED.upto), func.max(_REMOVED.number)).where(_REMOVED.installation == installation)
     if part.job is not None:
-        upto = upto.where(_REMOVED.job_name.in_(jobs))
+        if part.kind == "ledger" and not (_kinds(part) or {*_TIME}) & {*_TIME}:
+            return None
+        upto = upto.where(_REMOVED.job_name == subjects.name(part.job))
     time, number = connection.execute(upto.where(_REMOVED.stream == part.stream.value)).one()
     return None if time is None else (time, number)
 

@@ -13,22 +13,10 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-TABLES = (
-    "scheduler_executions",
-    "scheduler_execution_tags",
-    "scheduler_dead_letters",
-    "scheduler_jobs",
-    "scheduler_offsets",
-    "scheduler_totals",
-    "scheduler_last_runs",
-    "scheduler_execution_counts",
-    "scheduler_passed",
-)
-
 
 def upgrade() -> None:
     """Create the tables with their indexes, and the views."""
-    tables.metadata.create_all(op.get_bind(), [tables.metadata.tables[name] for name in TABLES], checkfirst=False)
+    tables.metadata.create_all(op.get_bind(), checkfirst=False)
     _views()
 
 
