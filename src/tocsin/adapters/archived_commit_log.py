@@ -33,11 +33,9 @@ class ArchivedCommitLog:
         """Whether followers wait for an archive that does not answer. A command fails."""
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
-        """Store a commit under the guard."""
         return await self._log.append(partition, body, expect=expect)
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Return the first message after a sequence."""
         stored = await self._log.next(partition, after=after)
         if stored is not None and stored.sequence > after + 1:
             async for batch in self._archived(partition, after=after, before=stored.sequence):

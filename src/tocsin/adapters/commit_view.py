@@ -111,7 +111,6 @@ class CommitView:
 
     @property
     def number(self) -> int:
-        """The number of the newest event that was shown."""
         return self._number
 
     @property
@@ -159,7 +158,6 @@ class CommitView:
             feed.changed.set()
 
     def explode(self, shown: Shown, /) -> None:
-        """Take the events of the next commit."""
         if shown.is_own:
             note_decisions([one for one in shown.recorded if one is not None])
         receivers, kinds = self._routes.to, self._kinds
@@ -287,7 +285,6 @@ class CommitView:
     # --- decisions -----------------------------------------------------------------------------------------------------
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        """Have events stored with the next commit."""
         check_scopes(writes)
         by = telemetry.bound_value("stage") or "api"
         appends = [write for write in writes if isinstance(write, Append)]
@@ -409,12 +406,10 @@ class CommitView:
         return max((one.sequence or 0 for one in await self._known_of(scope)), default=0)
 
     async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers
-        """Return the number of the newest event."""
         await self._catch_up()
         return self._number
 
     async def has_newer(self, *filters: str, after: int) -> bool:
-        """Return whether an event after a number is stored."""
         await self._catch_up()
         if after >= self._number:
             return False

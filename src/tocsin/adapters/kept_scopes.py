@@ -55,7 +55,6 @@ class KeptScopes:
         return kept if kept is None or limit is None else kept._replace(is_page=len(kept.events) >= limit)
 
     async def newest(self, *filters: str) -> Kept | None:
-        """Return the newest event of each subject."""
         return await self._read(filters, lambda history, part: history.newest(part))
 
     async def pages(self, *filters: str, after: int | datetime) -> AsyncGenerator[Kept | None, None]:

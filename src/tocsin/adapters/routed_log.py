@@ -61,7 +61,6 @@ class RoutedLog:
         await self.base.delay(timer, until=until)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        """Store several writes, and return the result of each."""
         check_scopes(writes)
         decided = [
             isinstance(write, Append) and subjects.stream_of(write.scope) in DECISION_STREAMS for write in writes
@@ -97,21 +96,18 @@ class RoutedLog:
         return await self.base.replicas()
 
     async def has_newer(self, *filters: str, after: int) -> bool:
-        """Return whether an event after a number is stored."""
         return await (await self._view()).has_newer(*filters, after=after)
 
     async def now(self) -> datetime:
         return await self.base.now()
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest message of subjects."""
         return await (await self._for(subject)).last(subject)
 
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         return await (await self._for(subject)).get(subject, sequence)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Return messages of subjects after a sequence."""
         return await (await self._for(subject)).read(subject, after=after, limit=limit)
 
     async def follow(

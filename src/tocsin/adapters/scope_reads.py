@@ -60,9 +60,7 @@ class Reader(Protocol):
     """A process that reads the log."""
 
     @property
-    def fold(self) -> Fold:
-        """The states, or the numbers of scopes alone."""
-        ...
+    def fold(self) -> Fold: ...
 
     @property
     def number(self) -> int:
@@ -126,7 +124,6 @@ class ScopeReads:
         return next((event.read() for event in found if event.sequence == number), None)
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest readable event of subjects."""
         upto, kept = self._reader.number, None if self.kept is None else await self.kept.newest(subject)
         if kept is not None:
             found = await self._with_newer(subject, kept, 0, upto)

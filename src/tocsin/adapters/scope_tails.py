@@ -227,7 +227,6 @@ class ScopeTails:
         return "", None
 
     async def _parts(self, base: _Base, place: Place, kind: str) -> dict[str, int]:
-        """Return the parts with the rows of a kind, by scope."""
         parts = dict[str, int]()
         for part, (of, _) in enumerate(place.head.parts):
             if of == kind:

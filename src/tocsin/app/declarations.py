@@ -184,7 +184,6 @@ def read_calendars(written: Mapping[str, object]) -> Calendars:
 
 
 def _plain(calendar: object) -> object:
-    """Return a calendar as a parser of files returns it."""
     if isinstance(calendar, Mapping):
         return {key: str(value) if isinstance(value, Path) else value for key, value in calendar.items()}
     return list(calendar) if isinstance(calendar, tuple) else calendar

@@ -87,7 +87,6 @@ class SignedCheckpoint:
         return cls(text, key.sign(text))
 
     def encode(self) -> dict[str, str]:
-        """Return it as JSON."""
         return {"checkpoint": self.text, "signature": self.signature}
 
     @classmethod

@@ -244,7 +244,6 @@ def _checkpoint(line: bytes, *, number: int) -> SignedCheckpoint:
 
 
 def _messages(lines: Iterator[bytes], head: Sequence[bytes]) -> Iterator[StoredMessage]:
-    """Yield the messages in the lines after the head."""
     digest, count = sha256(b"".join(head)), 0
     for at, line in enumerate(lines, start=len(head) + 1):
         fields = _parsed(line, at)

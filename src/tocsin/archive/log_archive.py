@@ -232,7 +232,6 @@ class LogArchive:
         return segment
 
     async def back(self, source: str, state: LogArchiveState) -> AsyncIterator[Segment]:
-        """Yield the segments of a source, the newest first."""
         newest = state.newest.get(source)
         name, digest = (None, None) if newest is None else (newest.segment, newest.sha256)
         while name is not None:

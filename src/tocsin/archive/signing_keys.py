@@ -41,7 +41,6 @@ class PublicKey:
         return cls(_raw(text, _PUBLIC, _SPKI))
 
     def as_pem(self) -> str:
-        """Return the key as a PEM file."""
         return _pem(_PUBLIC, _SPKI + self._key.encode())
 
     def has_signed(self, text: str, signature: str) -> bool:
@@ -74,7 +73,6 @@ class SigningKey:
         return cls(_raw(text, _PRIVATE, _PKCS8))
 
     def as_pem(self) -> str:
-        """Return the private key as a PEM file."""
         return _pem(_PRIVATE, _PKCS8 + self._key.encode())
 
     @property

@@ -120,7 +120,6 @@ class _Reader:
         return self.head.time
 
     def take(self) -> StoredMessage:
-        """Return the head, and advance to the next message."""
         head = self.head
         assert head is not None  # noqa: S101 - only a reader with a head is taken from
         self.head = self._portion[self._next] if self._next < len(self._portion) else None
@@ -128,7 +127,6 @@ class _Reader:
         return head
 
     async def advance(self) -> None:
-        """Read the next portion."""
         portion = await anext(self._portions, None)
         if portion is not None:
             self._portion, self._next, self.head = portion, 1, portion[0]

@@ -65,7 +65,6 @@ def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[
 
 
 def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:
-    """Return the loops of a stage over the fold of its process."""
     if stage == TICKER.name:
         watch = TickerWatch(view, ports.log, ports.projections, ports.clock, _heartbeat(ports))
         return watch.keep_timezones, watch.keep_heartbeat, watch.report_missed

@@ -252,7 +252,6 @@ class Agent:
 
     @property
     def is_live(self) -> bool:
-        """Whether it is registered and was heard recently."""
         return self.registered is not None and self.end is None
 
     def state(self, *, enabled: bool) -> AgentState:

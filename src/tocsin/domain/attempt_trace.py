@@ -36,7 +36,6 @@ class Attempt(msgspec.Struct):
 
     @property
     def start(self) -> datetime:
-        """The time of its first event."""
         events = (self.task, self.decision, *self.claims.values(), *self.releases.values())
         return min(recorded.time for recorded in events if recorded is not None)
 

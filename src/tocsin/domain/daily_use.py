@@ -31,7 +31,6 @@ class DailyUse(msgspec.Struct, frozen=True):
         return self if self.day == day else DailyUse(day)
 
     def plus(self, need: Need) -> "DailyUse":
-        """Return the use with one more need."""
         return DailyUse(self.day, self.executions + need.executions, self.bytes + need.bytes)
 
     def fits(self, need: Need, quota: Namespace) -> bool:

@@ -131,7 +131,6 @@ def closed(window: Window) -> Window:
 
 
 def ended(window: Window) -> Window:
-    """Return a window after its end."""
     return window.model_copy(update={"request": None, "replaced": None, "is_closed": False})
 
 

@@ -170,7 +170,6 @@ def agent_id(name: str, at: datetime, noise: str) -> str:
 
 
 def job_id(job: str, registered_at: datetime) -> str:
-    """Return the id under which a job is listed."""
     return _uuid7(registered_at, "job", job)
 
 

@@ -127,7 +127,6 @@ def _order(run: Run) -> tuple[datetime, int]:
 
 
 def _updated(found: Found, run: Run) -> Found:
-    """Return the found run after the end of a run."""
     if found.run is None or found.run.execution_id != run.execution_id or run.ended is None:
         return found
     return Found(found.window, None if run.ended == "skipped" else msgspec.structs.replace(found.run, ended=run.ended))

@@ -61,7 +61,6 @@ class SortedItems(Generic[K]):
         return chunk[bisect_left(chunk, item)]
 
     def add(self, item: K) -> "SortedItems[K]":
-        """Return the items with one more."""
         at = max(bisect_right(self._chunks, item, key=_first) - 1, 0)
         chunk = self._chunks[at] if self._chunks else ()
         place = bisect_left(chunk, item)
@@ -285,7 +284,6 @@ def queue(state: Lock, job: str, wanted: Waiter, *, shard: str | None = None) ->
 
 
 def waiting(wanted: Requested) -> Waiter:
-    """Return the entry of an execution in the queue."""
     yields = wanted.trigger in COMPENSATING_TRIGGERS
     return Waiter(execution_id=wanted.execution_id, scheduled_time=wanted.scheduled_time, yields=yields)
 

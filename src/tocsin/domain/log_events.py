@@ -156,7 +156,6 @@ def is_log_event(subject: str) -> bool:
 
 
 def encode(event: LogEvent, *, by: str, cause: str) -> CommitEvent:
-    """Return an event as it stands in a commit."""
     return CommitEvent(SUBJECTS[type(event)], by, cause, msgspec.Raw(msgspec.json.encode(event)))
 
 

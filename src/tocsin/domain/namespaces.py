@@ -99,7 +99,6 @@ class NamespaceEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
 
     @property
     def namespace(self) -> Namespace:
-        """The namespace as an event stores it."""
         return Namespace.model_validate(self.model_dump())
 
 

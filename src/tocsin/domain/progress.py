@@ -24,5 +24,4 @@ def fraction_of(value: object) -> float | None:
 
 
 def message_of(text: str) -> str:
-    """Return a progress message as it is kept."""
     return printable(text[: 4 * MAX_MESSAGE])[:MAX_MESSAGE]

@@ -42,7 +42,6 @@ class ShardEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
 
     @property
     def shard(self) -> Shard:
-        """The shard as an event stores it."""
         return Shard(shard_id=self.shard_id, name=self.name, state=self.state, labels=self.labels)
 
 

@@ -53,7 +53,6 @@ def changed_silence(
 
 
 def extent(silence: Silence) -> str:
-    """Return which jobs a silence covers, for people."""
     if silence.job is not None:
         return silence.job
     return "all jobs" if silence.tag is None else f"jobs with the tag {silence.tag}"

@@ -46,7 +46,6 @@ class StatementError(TocsinError, ValueError):
 
 
 def _excerpt(text: str, place: Place) -> list[str]:
-    """Return the line of a place, with a caret below it."""
     lines = text.split("\n")
     line = lines[place.line - 1] if place.line <= len(lines) else ""
     begin = max(0, place.column - 1 - _EXCERPT // 2) if len(line) > _EXCERPT else 0

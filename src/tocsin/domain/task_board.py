@@ -391,7 +391,6 @@ class TaskBoard:
 
     @property
     def running(self) -> Mapping[str, int]:
-        """The number of tasks that workers have, by queue."""
         return Counter(claim.task.queue for claim in self._claims.values())
 
     @property

@@ -271,7 +271,6 @@ class TaskLanes:
     # --- the choice ----------------------------------------------------------------------------------------------------
 
     def _lanes_by_queue(self, slots: FreeSlots) -> Iterator[tuple[str, list["_Rank"]]]:
-        """Yield a heap of the lanes of each queue that agents serve."""
         for queue, of_queue in self._priorities.items():
             served = {name: priorities for name, priorities in of_queue.items() if slots.has(queue, name)}
             heap = [(-priority, 0, 0, name) for name, priorities in served.items() for priority in priorities]

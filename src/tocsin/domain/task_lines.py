@@ -62,7 +62,6 @@ class RankedItems(Generic[T]):
         return item in self._ranks
 
     def __iter__(self) -> Iterator[T]:
-        """Yield the items in any order."""
         return iter(self._ranks)
 
     def __len__(self) -> int:

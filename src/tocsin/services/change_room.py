@@ -71,7 +71,6 @@ class ChangeRoom:
         await self._take_all(of_namespace, is_refused=True)
 
     async def _take_all(self, of_namespace: Mapping[str | None, Sequence[Message]], *, is_refused: bool) -> None:
-        """Take the room for the events of each namespace, or of none."""
         if is_refused and len(of_namespace) > 1:  # else the count checks it
             for namespace, facts in of_namespace.items():
                 await self._check(namespace, facts)

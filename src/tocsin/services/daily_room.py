@@ -29,7 +29,6 @@ class DailyQuotaUsed(TocsinError):
 
     @classmethod
     def of_jobs(cls, quota: Namespace, use: DailyUse, wanted: int, now: datetime) -> "DailyQuotaUsed":
-        """Return the error for executions that find no room."""
         limits = {"executions_per_day": use.executions, "bytes_per_day": use.bytes}
         given = [
             f"{name} {most:,}, of which {used:,} are used"
@@ -40,7 +39,6 @@ class DailyQuotaUsed(TocsinError):
 
     @classmethod
     def of_changes(cls, quota: Namespace, use: DailyUse, size: int, now: datetime) -> "DailyQuotaUsed":
-        """Return the error for decisions that find no room."""
         reason = (
             f"changes of {size:,} bytes today: bytes_per_day {quota.bytes_per_day:,}, of which changes used {use.bytes:,}. "
             "Jobs can still be paused and deleted"

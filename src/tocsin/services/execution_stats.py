@@ -30,7 +30,6 @@ class ExecutionStats:
 
     @classmethod
     def of(cls, successful: int, lost: int, pending: int) -> "ExecutionStats":
-        """Return the counts with their sum and rate."""
         return cls(successful + lost + pending, successful, lost, pending, _percentage(successful, lost))
 
 

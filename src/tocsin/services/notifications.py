@@ -93,7 +93,6 @@ async def _raised(log: EventLog, before: int | None, limit: int) -> tuple[list[R
 
 
 async def _with_delivery(log: EventLog, raised: Sequence[Raised]) -> list[NotificationRow]:
-    """Return notifications with their delivery, which later events have."""
     own = await _histories(log, [subjects.scope_of(each.message) for each in raised])
     waiting = [each for each in raised if not own[subjects.scope_of(each.message)]]
     standing = await _messages(log, waiting)
@@ -154,7 +153,6 @@ def _followed(row: NotificationRow, events: Iterable[Recorded[Message]]) -> Noti
 
 
 async def _histories(log: EventLog, scopes: Iterable[str]) -> dict[str, list[Recorded[Message]]]:
-    """Return the events of notifications after they were raised, by scope."""
     names = list(scopes)
     try:
         facts = (await log.load_each(*names)).facts if names else []
@@ -167,7 +165,6 @@ async def _histories(log: EventLog, scopes: Iterable[str]) -> dict[str, list[Rec
 
 
 async def _events(log: EventLog, subject: str, *, after: int, limit: int = 1_000) -> AsyncIterator[Recorded[Message]]:
-    """Yield readable events after a sequence, the oldest first."""
     async for page in pages(log, subject, after=after, limit=limit):
         for recorded in page:
             yield recorded

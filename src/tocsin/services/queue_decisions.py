@@ -63,7 +63,6 @@ def pause_of(state: Queue) -> QueuePause | None:
 
 
 def purge_of(state: Queue) -> QueuePurge | None:
-    """Return the newest purge of a queue."""
     if state.purge is None:
         return None
     fact, at = state.purge.message, state.purge.time

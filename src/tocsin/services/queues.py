@@ -202,7 +202,6 @@ async def purge(
 
 
 async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue]:
-    """Return what operators decided about each queue."""
     loaded = await target.log.load_each(*map(subjects.queue, names)) if names else None
     return dict(zip(names, map(fold, loaded.facts if loaded else ()), strict=True))
 

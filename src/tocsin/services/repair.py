@@ -37,7 +37,6 @@ class FoundMessage:
 
     @classmethod
     def of(cls, message: StoredMessage, found: str) -> "FoundMessage":
-        """Return a stored message as it is found."""
         digest = digest_of(message.body)
         return cls(message.stream, message.sequence, message.subject, message.time, found, digest)
 

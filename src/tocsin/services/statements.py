@@ -304,7 +304,6 @@ class StatementRunner:
         )
 
     async def _tables(self, names: Collection[str]) -> tuple[dict[str, Sequence[CellRow]], bool]:
-        """Return the visible rows of some tables, and whether these are all."""
         tables: dict[str, Sequence[CellRow]] = {}
         is_complete = True
         jobs = {job.name: job for job in await self.registry.jobs() if self.rights.sees(job)} if names else {}
@@ -364,7 +363,6 @@ class _Changed(Exception):
 
 
 def _same(check: Check, before: Job) -> Check:
-    """Return a check that also refuses any other version of the job."""
 
     def check_same(job: Job | None) -> None:
         if job is None:

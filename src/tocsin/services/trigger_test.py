@@ -100,7 +100,6 @@ def _with_details(trigger: EventTrigger, event: cel.Event, given: GivenEvent) ->
 
 
 def _event(given: GivenEvent, time: datetime) -> cel.Event:
-    """Return the event as the event listener reads it."""
     if reason := json_problem(given.body):
         raise UnreadableEvent(f"the body of the event: {reason}")
     body = json.dumps(given.body, ensure_ascii=False, separators=(",", ":"))

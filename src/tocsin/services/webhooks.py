@@ -194,7 +194,6 @@ class Webhooks:
 
 
 def _delivery(webhook: Webhook, headers: Mapping[str, str], digest: str) -> str:
-    """Return the identity of a request among those of its webhook."""
     name = webhook.scheme.delivery
     delivery = "" if name is None else headers.get(name, "")
     if 0 < len(delivery) <= MAX_DELIVERY and _VALUE.fullmatch(delivery):

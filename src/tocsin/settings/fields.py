@@ -110,7 +110,6 @@ def is_http_url(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine can reach an address."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

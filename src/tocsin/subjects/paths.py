@@ -283,7 +283,6 @@ def unique_key(job: str, key: str) -> str:
 
 
 def notifications() -> str:
-    """Return the filter over the events of all notifications."""
     return "notification.>"
 
 

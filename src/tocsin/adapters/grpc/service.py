@@ -92,7 +92,6 @@ def event_of(event_id: str, kind: str, stored: Mapping[str, Any]) -> Any:  # noq
 
 
 def time_of(text: str | None) -> Timestamp | None:
-    """Return a time of the API as a timestamp."""
     if text is None:
         return None
     time = Timestamp()
@@ -101,7 +100,6 @@ def time_of(text: str | None) -> Timestamp | None:
 
 
 def struct_of(fields: Mapping[str, Any]) -> Struct:
-    """Return a JSON object as a message."""
     struct = Struct()
     struct.update(fields)
     return struct
@@ -260,7 +258,6 @@ def _job_status(job: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
 
 
 def status_of(refused: Refused) -> grpc.StatusCode:
-    """Return the gRPC status of a refusal."""
     return _STATUS.get(refused.status, grpc.StatusCode.INVALID_ARGUMENT)
 
 

@@ -250,7 +250,6 @@ def path_of(kind: str, name: str, *rest: str) -> str:
 
 
 def if_match(sequence: int) -> dict[str, str]:
-    """Return the header of a change to a version."""
     return {"If-Match": f'"{sequence}"'}
 
 

@@ -60,7 +60,6 @@ def allowed_variables(draft: Draft, environment: Mapping[str, str]) -> dict[str,
 
 
 def argument(text: str) -> str:
-    """Return the template of a text."""
     escaped: str = literal(_BRACES.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text))
     return escaped
 

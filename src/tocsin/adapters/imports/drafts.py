@@ -54,7 +54,6 @@ class Draft:
     """Whether the source leaves the time zone of the schedule to its scheduler."""
 
     def add(self, code: str, text: str) -> None:
-        """Add a finding about this job."""
         self.findings.append(Finding(code, shorten(text, 400), self.source))
 
 
@@ -111,7 +110,6 @@ class Names:
         return name
 
     def take(self, name: str) -> None:
-        """Mark a name as taken."""
         self._taken.add(name)
 
 

@@ -27,7 +27,6 @@ class InMemoryCommitLog:
         self._changed = asyncio.Condition()
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
-        """Store a commit under the guard."""
         if len(body) + _ROOM_FOR_HEADERS > MAX_MESSAGE_BYTES:
             raise MessageTooLarge.of(f"log.{partition}", len(body), MAX_MESSAGE_BYTES)
         stored = self._stored[partition]
@@ -45,11 +44,9 @@ class InMemoryCommitLog:
         return self._last
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Return the first message after a sequence."""
         return next(iter(self.after(partition, after)), None)
 
     def after(self, partition: int, sequence: int) -> list[StoredBody]:
-        """Return all messages after a sequence."""
         stored = self._stored[partition]
         return stored[bisect_right(stored, sequence, key=_sequence) :]
 

@@ -232,7 +232,6 @@ class InMemoryEventLog:
         return all(durable.is_idle for durable in self._durables.values())
 
     def stream(self, stream: Stream) -> StoredStream:
-        """Return a stream as it is stored."""
         return self._streams[stream]
 
     # --- durables ----------------------------------------------------------------------------------------------------

@@ -32,7 +32,6 @@ class Signal:
         await future
 
     def notify(self) -> None:
-        """Wake all waiting tasks."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -216,7 +215,6 @@ class StoredStream:
             raise SequenceConflict(f"{scope}: expected {expect}, is {last}")
 
     def remove(self, sequence: int) -> None:
-        """Remove a message, as a purge does."""
         entry = self._entries.pop(sequence, None)
         if entry is not None:
             self._tree.remove(entry.subject, sequence)
@@ -225,7 +223,6 @@ class StoredStream:
         return self._entries.get(sequence)
 
     def last(self, filter_subject: str) -> Entry | None:
-        """Return the newest matching message."""
         return self._entries.get(self._tree.last(filter_subject))
 
     def last_of_each(self, filters: tuple[str, ...]) -> list[Entry]:

@@ -126,7 +126,6 @@ class TraceSession:
 
 
 def in_daemon(function: Callable[[], T]) -> "Future[T]":
-    """Run a function in a daemon thread."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
 

@@ -131,7 +131,6 @@ def counts_of(job: str) -> str:
 
 
 def passed_of(job: str) -> str:
-    """Return the set of a job's passed spans."""
     return f"{PASSED}:job:{job}"
 
 

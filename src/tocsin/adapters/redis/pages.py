@@ -47,7 +47,6 @@ class Pages(Generic[T]):
 
 
 async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int) -> Page[T]:
-    """Return the page of a list after a place."""
     entries: list[tuple[Place, T]] = []
     async with _opened_set(client, listing) as source:
         async for members in _members(client, source, listing, place, limit + 1):

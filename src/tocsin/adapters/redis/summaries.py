@@ -264,7 +264,6 @@ class RedisSummaries:
 
 
 def _group(members: Sequence[DeadLetterRow], *, by_definition: bool) -> LetterGroup:
-    """Return the group of dead letters, which come newest first."""
     newest = members[0]
     return LetterGroup(
         job_name=newest.job_name,

@@ -352,7 +352,6 @@ class DatabaseFile:
     """
 
     def __init__(self, engine: Engine) -> None:
-        """Remember the present file of an engine."""
         self._engine = engine
         name = engine.url.database
         self._path = Path(name) if engine.dialect.name == "sqlite" and name and name != ":memory:" else None

@@ -49,7 +49,6 @@ def migrate(engine: Engine) -> None:
 
 
 def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
-    """Return the error for a failure of the database."""
     lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
     reason = " ".join(lines) or type(error.orig).__name__
     return HistoryUnavailable(

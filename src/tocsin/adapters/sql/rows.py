@@ -91,7 +91,6 @@ def execution_record(row: Row) -> ExecutionRecord:
 
 
 def execution_row(row: Row) -> ExecutionRow:
-    """Return the port's row of an execution."""
     columns = _shown(row) | {"tags": tuple(row.tags or ())}
     return ExecutionRow(**{name: columns[name] for name in _OF_ROW})
 

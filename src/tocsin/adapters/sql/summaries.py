@@ -241,7 +241,6 @@ def _ends(
 
 
 def _minute(value: str | datetime) -> datetime:
-    """Return a minute as the database writes it."""
     if isinstance(value, str):
         return datetime.fromisoformat(value).replace(tzinfo=UTC)
     return value.astimezone(UTC)

@@ -216,7 +216,6 @@ def _leads(agent: AgentRecord) -> str:
 
 
 def _shards(agent: AgentRecord) -> str:
-    """Return the shards that an agent owns, and those that it declares."""
     declared = "every shard" if EVERY_SHARD in agent.shards else ", ".join(agent.shards)
     return f"owns {', '.join(agent.owned_shards) or 'none'}; declares {declared}"
 

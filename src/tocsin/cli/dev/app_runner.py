@@ -195,7 +195,6 @@ class AppRunner:
 
 
 async def _register(operator: "Operator", settings: "Settings", version: AppVersion) -> "Plan":
-    """Change the jobs of the application to those of a version."""
     from ...app.registration import plan_registration  # noqa: PLC0415 - the help needs no application
 
     plan = await plan_registration(operator, version.definitions, version.owner, settings, prune=True)

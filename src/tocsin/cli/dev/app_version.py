@@ -26,7 +26,6 @@ _STDERR: Final = 2
 
 
 def written(document: Document) -> bytes:
-    """Return a message as bytes."""
     body = json.dumps(document).encode()
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
@@ -85,7 +84,6 @@ class AppVersion:
     shutdown_timeout_s: float
 
     def permit(self, permission: Document) -> None:
-        """Let it take tasks."""
         self.writer.write(written(permission))
 
     async def drain(self) -> None:

@@ -30,7 +30,6 @@ class SourceFiles:
         self._begun_ns = 0
 
     def begin(self) -> None:
-        """Remember the files before an import."""
         self._begun_ns = time.time_ns()
         self._known = snapshot(self._folders)
 

@@ -272,7 +272,6 @@ def _with_proof(report: Report, proof: Proof) -> Report:
 
 
 def report_page(report: Report) -> list[RenderableType]:
-    """Return a report as it is shown."""
     page: list[RenderableType] = [line for violation in report.violations[:FEW] for line in _violation(violation)]
     if report.total > FEW:
         page.append(Text(f"and {report.total - FEW:,} more: --output json shows them", style="dim"))

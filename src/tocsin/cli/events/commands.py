@@ -91,7 +91,6 @@ def _verb(record: AuditRecord) -> str:
 
 
 def _about(record: AuditRecord) -> str:
-    """Return the job of a record, or what else it is about."""
     if record.silence is not None:
         return extent(record.silence[0])
     if record.job is not None:

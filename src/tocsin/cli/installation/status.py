@@ -189,7 +189,6 @@ def _sums(seen: Status) -> Iterator[str]:
 
 
 def _age(seen: Status, since: datetime) -> str:
-    """Return the time from an instant to that of a status."""
     return seconds(max(0.0, (seen.at - since).total_seconds()))
 
 

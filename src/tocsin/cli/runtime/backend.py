@@ -38,7 +38,6 @@ class Backend:
         return await (bootstrap.initialize(installation, mode) if mode else bootstrap.initialize(installation))
 
     def stages(self) -> tuple[str, ...]:
-        """Return the names of all stages, in flow order."""
         return bootstrap.STAGE_NAMES
 
     async def run_stages(

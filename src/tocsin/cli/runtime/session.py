@@ -163,7 +163,6 @@ class Session:
 
 
 def session_of(context: typer.Context) -> Session:
-    """Return the session that the root command created."""
     session = context.find_object(Session)
     if session is None:
         raise TypeError("the root command did not create a session")

@@ -110,7 +110,6 @@ class Question(ModalScreen[str | None]):
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Cancel")]
 
     def __init__(self, question: str) -> None:
-        """Show a question, which is plain text."""
         super().__init__()
         self._question = question
 
@@ -122,7 +121,6 @@ class Question(ModalScreen[str | None]):
             yield Static(Text("Enter confirms, Escape declines", style="dim"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """End the dialog with the reason."""
         self.dismiss(event.value)
 
 

@@ -143,7 +143,6 @@ class NowScreen(Screen[None]):
         entry.focus()
 
     def action_end_filter(self) -> None:
-        """Show all rows again."""
         entry = self.query_one("#filter", Input)
         entry.value, entry.display = "", False
         self._pane.table.focus()

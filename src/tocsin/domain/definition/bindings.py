@@ -64,7 +64,6 @@ Bindings: TypeAlias = Annotated[
 
 
 def references(binding: JsonValue) -> tuple[str, ...]:
-    """Return the references of a binding, in order."""
     match binding:
         case str():
             return (binding,)

@@ -217,7 +217,6 @@ class JobDefinition(StoredModel):
         return day_rules(self.exclude, self.only, self.blackout, self.shift)
 
     def own_steps(self) -> tuple[Step, ...]:
-        """Return the steps as written."""
         if self.function is None:
             return self.dag
         work = {field: getattr(self, field) for field in FIELDS}

@@ -73,7 +73,6 @@ def instant(at: int) -> datetime:
 
 
 def wall_time(wall: int) -> datetime:
-    """Return the naive datetime of wall-clock seconds."""
     return _WALL_EPOCH + timedelta(0, wall)
 
 

@@ -70,7 +70,6 @@ class Pattern:
 
     @property
     def per_day(self) -> int:
-        """The number of times of a matching day."""
         return self.hours.bit_count() * self.minutes.bit_count() * self.seconds.bit_count()
 
     @property

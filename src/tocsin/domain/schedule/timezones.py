@@ -195,7 +195,6 @@ class TimezoneDatabase:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """The allow-list of names for schedules."""
         lines = self._root.joinpath("zones").read_text(encoding="utf-8").split()
         return frozenset(name for name in lines if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
 

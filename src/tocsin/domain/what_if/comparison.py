@@ -65,7 +65,6 @@ class WhatIfFigures:
 
     @classmethod
     def of(cls, decisions: Iterable[Decision], outcomes: Sequence[Outcome]) -> "WhatIfFigures":
-        """Count decisions on instants, and executions."""
         fired, passed = 0, Counter[str]()
         for fact in decisions:
             if isinstance(fact, Due):

@@ -67,7 +67,6 @@ class ExecutionsReplay:
                 self._expect(arrival)
 
     def add(self, arrival: Arrival) -> None:
-        """Let an execution arrive in the window."""
         self.outcomes.append(arrival.outcome)
         self._remember(arrival)
         self._expect(arrival)

@@ -91,7 +91,6 @@ class Runs:
     _holders: dict[Shard, str] = field(default_factory=dict)
 
     def learn(self, facts: Iterable[Recorded[Message]]) -> None:
-        """Fold more events."""
         for recorded in unfold(facts):
             fact, moment = recorded.message, Moment(recorded.time, recorded.sequence)
             if isinstance(fact, LockFact):

@@ -238,7 +238,6 @@ class Auditor:
         self._judged = [invariant for invariant in INVARIANTS if invariant not in {"I8", "I9"}]
 
     def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more message."""
         if self._until is not None and recorded.time > self._until:
             return
         self._facts += 1
@@ -282,7 +281,6 @@ class Auditor:
             self._unread[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def found(self, violations: Iterable[Violation]) -> None:
-        """Take a violation of the log itself."""
         self._add(violations)
 
     def remark(self, remarks: Iterable[str]) -> None:

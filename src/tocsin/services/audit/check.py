@@ -126,7 +126,6 @@ class Report:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the audit found no violation."""
         return self.total == 0
 
     @property
@@ -136,7 +135,6 @@ class Report:
         return f"{facts}, {executions}, {counted(len(self.invariants), 'invariant')}: {verdict}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report as JSON."""
         return {
             "clean": self.is_clean,
             "facts": self.facts,

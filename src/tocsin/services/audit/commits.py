@@ -76,7 +76,6 @@ class CommitRules:
 
     @property
     def number(self) -> int:
-        """The number of the newest event that was read."""
         return self._head.number
 
     # --- the log -------------------------------------------------------------------------------------------------------

@@ -88,7 +88,6 @@ class _Runs:
             insort(self.order, (run.place, execution_id))
 
     def after(self, place: tuple[datetime, int]) -> Iterator[tuple[str, _Run]]:
-        """Yield the runs after a place, in order."""
         for index in range(bisect_right(self.order, place, key=itemgetter(0)), len(self.order)):
             _, execution_id = self.order[index]
             yield execution_id, self.by_id[execution_id]

@@ -96,7 +96,6 @@ def _moment(text: str, clocks: tzinfo) -> datetime:
 
 
 def _once(rule: JobDefinition, text: str, clocks: tzinfo) -> Iterator[Instant]:
-    """Yield a single instant, and the instant to which it moves."""
     at = _moment(text, clocks)
     yield at, False
     wall = at.astimezone(clocks).replace(tzinfo=UTC)

@@ -109,7 +109,6 @@ class Timeline:
         return before[0] if before is not None and is_kept else time
 
     def decide(self, upto: datetime, *, fired: bool) -> None:
-        """Mark all time up to an instant as decided."""
         if fired:
             self.last_fired = upto
             for regime in self.regimes:

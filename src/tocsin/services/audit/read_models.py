@@ -62,7 +62,6 @@ class ReadModels:
         return record
 
     def has(self, key: Key) -> bool:
-        """Return whether an event of an execution was taken."""
         return key in self._open or key in self._over
 
     def definitions(self, looks: Sequence[Mapping[str, bytes]]) -> Iterator[Violation]:
@@ -165,7 +164,6 @@ class ProjectionReader:
         await self._look()
 
     async def take(self, recorded: Recorded[Message]) -> None:
-        """Take one more event."""
         if isinstance(recorded.message, PolicyDefined) and recorded.message.enable_job_history is False:
             self._was_off = True
         if (record := self._models.take(recorded)) is not None:

@@ -102,7 +102,6 @@ class WorkflowOrder:
         return True
 
     def has_completed(self) -> bool:
-        """Return whether the workflow as a whole completed."""
         return self._has_completed(self.workflow.nodes[0].key)
 
     def _lets_run(self, node: WorkflowNode, name: str) -> bool:

@@ -165,5 +165,4 @@ async def _run(check: Check, context: CheckContext) -> list[Finding]:
 
 
 def listed(found: Finding | list[Finding] | None) -> list[Finding]:
-    """Return the findings of a check as a list."""
     return found if isinstance(found, list) else [] if found is None else [found]

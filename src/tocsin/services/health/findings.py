@@ -56,7 +56,6 @@ def bad(code: str, what: str, *, means: str, do: str, **details: JsonValue) -> F
 
 
 def worst(findings: Iterable[Finding]) -> Level:
-    """Return the most severe level of some findings."""
     return max((finding.level for finding in findings), key=[*Level].index, default=Level.OK)
 
 

@@ -58,7 +58,6 @@ class Leadership:
 
 
 async def leadership_of(inspection: ServerInspection) -> Leadership:
-    """Read the bucket of the leases."""
     leases, standing_aside = list[Lease](), list[AsideCandidate]()
     for key, stored in sorted((await inspection.keys(Bucket.LEADER)).items()):
         if (lease := lease_standing_aside(key)) is not None:

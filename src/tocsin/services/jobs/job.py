@@ -61,7 +61,6 @@ class Job:
 
     @property
     def owner(self) -> str | None:
-        """The owner that the definition names, with its kind."""
         return None if self.definition.owner is None else typed(self.definition.owner)
 
     @property

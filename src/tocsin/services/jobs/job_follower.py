@@ -133,7 +133,6 @@ class JobWatch:
             await self._clock.sleep(INTERVAL_S)
 
     async def run_once(self) -> None:
-        """Follow all changes of jobs that are stored."""
         first = jobs = await self._registry.jobs()
         self.has_read = True
         if jobs is self._jobs:

@@ -130,7 +130,6 @@ def _attempts(match: ExecutionMatch) -> Attempts:
 
 
 async def _lines(log: EventLog, match: ExecutionMatch, after: int) -> list[Line]:
-    """Return the last lines that the stream holds after a sequence."""
     attempts = _attempts(match)
     everything = subjects.all_lines(match.job, match.execution_id)
     if after and len(attempts) > 1 and await log.tail(everything) <= after:
@@ -190,7 +189,6 @@ async def _newest(log: EventLog, attempts: Attempts) -> Attempts:
 
 
 async def _of_each(log: EventLog, attempts: Attempts, after: int) -> list[Line]:
-    """Return the last lines of some attempts, each read by itself."""
     lines: list[Line] = []
     named = list(attempts.items())
     for first in range(0, len(named), AT_ONCE):

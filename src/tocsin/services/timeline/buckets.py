@@ -87,7 +87,6 @@ class Buckets:
 
     @property
     def total(self) -> int:
-        """Return the number of marks that were counted."""
         return sum(sum(counts.values()) for counts in self._counts)
 
     def _number(self, at: datetime) -> int | None:

@@ -89,7 +89,6 @@ class Ledger:
         return None
 
     def anchor(self, regime: Regime, schedule: Schedule, at: datetime) -> datetime:
-        """Return the time from which intervals count."""
         return regime.anchor if schedule.interval is None else anchor(self.evidence, regime, at)
 
     def stretches(self, window: Window) -> Iterator[Stretch]:

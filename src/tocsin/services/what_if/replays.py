@@ -145,7 +145,6 @@ class Replays:
 
 
 def _notes(job: RecordedJob, definition: JobDefinition | None, after: Side, *, has_durations: bool) -> Iterable[str]:
-    """Yield the limits of the answer for a job, in sentences."""
     if job.start.definition is None and not job.changes:
         yield "The job has no recorded past in the window."
     registered = [fact.message.definition for fact in job.changes if isinstance(fact.message, Defined)]

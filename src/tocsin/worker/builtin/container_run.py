@@ -148,7 +148,6 @@ class ContainerRun:
         return job
 
     async def _end_earlier_attempts(self) -> None:
-        """Delete the Jobs of earlier attempts that may run, with their pods."""
         context = self._call.context
         listed = await self._cluster.get(self._jobs, labelSelector=f"{WORK}={work_digest(context)}")
         for job in items_of(listed, "items"):
@@ -237,7 +236,6 @@ class ContainerRun:
         await asyncio.gather(starting, return_exceptions=True)
 
     async def _discard(self) -> None:
-        """Delete the Job of this attempt, as far as that is possible."""
         try:
             async with asyncio.timeout(self._delete_within):
                 if is_own(await self._job(), self._call.context):

@@ -213,7 +213,6 @@ async def _read(response: httpcore.Response, limit: int, *, within: float | None
 
 
 def _json(answer: _Answer) -> tuple[JsonValue, str | None]:
-    """Return the JSON of an answer, or why it has none."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if answer.is_cut:
         return None, f"has more than {MAX_RESULT_BYTES:,} bytes"

@@ -277,7 +277,6 @@ def routes() -> Iterator[APIRoute]:
 def api(
     parts: Components, authenticator: Authentication, rate: RateLimit, code_flow: CodeFlow | None = None
 ) -> FastAPI:
-    """Return the application that serves an installation."""
     server = parts.settings.server
     app = _application(parts.version, console=server.console)
     if parts.reset is not None:

@@ -205,7 +205,6 @@ class _Batch:
 
 
 async def _page(history: History, query: DeadLetterQuery, cursor: _Cursor | None) -> _Batch:
-    """Return the dead letters after a cursor, or the first."""
     page = await history.dead_letters(replace(query, sort=_SORT, cursor=cursor.page if cursor else None))
     rows, is_last = page.rows, page.cursor is None
     if cursor is not None:

@@ -235,7 +235,6 @@ Cause: TypeAlias = Annotated[str | None, Depends(_cause)]
 
 
 def etag(job: Job) -> str:
-    """Return the version of a job's definition."""
     return version_tag(job.sequence)
 
 
@@ -293,7 +292,6 @@ Precondition: TypeAlias = Annotated[Check, Depends(_precondition)]
 
 
 def both(*checks: Check) -> Check:
-    """Combine checks, in order."""
 
     def check(job: Job | None) -> None:
         for check_next in checks:

@@ -179,7 +179,6 @@ class JobFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
 
     @property
     def condition(self) -> JobFilter:
-        """The conditions on each job."""
         return JobFilter(search=self.search, state=self.state, queue=self.queue, tag=self.tag, owner=self.owner)
 
 

@@ -297,7 +297,6 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exc
 
 
 def as_response(problem: Problem) -> Response:
-    """Return a problem as problem details."""
     details = ProblemDetails(
         type=TYPE_PREFIX + problem.kind,
         title=problem.title,

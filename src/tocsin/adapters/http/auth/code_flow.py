@@ -69,7 +69,6 @@ class SignInAttempt:
             return None
 
     def cookie(self) -> str:
-        """Return the attempt as a cookie holds it."""
         return f"{self.state}.{self.nonce}.{self.verifier}.{_encoded(self.page.encode('ascii'))}"
 
     @property

@@ -111,7 +111,6 @@ async def still_permitted(request: Request, caller: Principal, permission: Permi
 
 
 def source_of(request: Request) -> str | None:
-    """Return the address of a caller."""
     return request.client.host if request.client else None
 
 
@@ -287,7 +286,6 @@ Author: TypeAlias = Annotated[Principal, Depends(_may(Permission.REGISTER))]
 
 
 def actor(caller: Principal) -> Actor:
-    """Return the caller as events record it."""
     return Actor(identity=caller.identity, kind=caller.kind, source=caller.source)
 
 

@@ -153,7 +153,6 @@ def store(request: Request, response: Response, token: str) -> None:
 
 
 def clear(request: Request, response: Response) -> None:
-    """Let the browser forget the session."""
     response.delete_cookie(cookie_name(request), secure=is_secure(request), httponly=True, samesite="strict")
 
 

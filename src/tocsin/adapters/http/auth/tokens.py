@@ -95,7 +95,6 @@ class Tokens:
         return f"{PREFIX}{token_id}_{secret}", stored
 
     async def list(self) -> list[StoredToken]:
-        """Return the stored part of every token, oldest first."""
         entries = (await self._projections.entries(Bucket.TOKENS)).values()
         return sorted((StoredToken.model_validate_json(value) for value in entries), key=lambda token: token.created_at)
 

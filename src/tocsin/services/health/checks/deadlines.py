@@ -172,7 +172,6 @@ class _OpenExecution:
         return f"{self.state.request.job} {self.state.request.execution_id}"
 
     def requested_at(self, default: datetime) -> datetime:
-        """Return the time at which the execution was requested."""
         return next((r.time for r in unfold(self.facts) if isinstance(r.message, Requested)), default)
 
     def newest(self, kind: type[Dispatched | Started], step: str, attempt: int) -> datetime | None:

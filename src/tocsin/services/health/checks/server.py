@@ -41,7 +41,6 @@ async def version(context: CheckContext) -> Finding:
 
 
 def version_of(context: CheckContext) -> tuple[int, ...]:
-    """Return the version of the server, as numbers."""
     return tuple(int(part) for part in context.status.server.version.partition("-")[0].split(".") if part.isdigit())
 
 
