@@ -133,8 +133,6 @@ class CommitView:
             oldest = self._left.pop(next(iter(self._left)))
             self.forgotten = max(self.forgotten, *(recorded.sequence for recorded in oldest[-1:]))
 
-    # --- sources -------------------------------------------------------------------------------------------------------
-
     def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
         """Show an event that is not stored yet to the followers that decide on it."""
         early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
@@ -183,8 +181,6 @@ class CommitView:
             known.append(one.read_or_error())
             if len(known) > MAX_EVENTS and not any(isinstance(event, DecodeError) for event in known):
                 known[:] = _needed(cast("Sequence[Recorded[Message]]", known))
-
-    # --- followers -----------------------------------------------------------------------------------------------------
 
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
@@ -282,8 +278,6 @@ class CommitView:
                 if batch.caught_up or chain.head.number >= upto:
                     return
 
-    # --- decisions -----------------------------------------------------------------------------------------------------
-
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         check_scopes(writes)
         by = telemetry.bound_value("stage") or "api"
@@ -317,8 +311,6 @@ class CommitView:
         if written.error is not None:
             raise written.error
         return written.sequences[0]
-
-    # --- reading -------------------------------------------------------------------------------------------------------
 
     async def _catch_up(self) -> None:
         """Read all commits that are stored now.

@@ -159,8 +159,6 @@ class ScopeTails:
             number = one.sequence
         return number
 
-    # --- the snapshot ----------------------------------------------------------------------------------------------------
-
     async def _basis(self, fold: ScopeNumbers) -> _Base:
         """Return the newest snapshot before all changes that this process knows.
 
@@ -253,9 +251,6 @@ def _kinds(scope: str) -> tuple[str, ...]:
 
 
 _decode_row: Final = msgspec.json.Decoder(Row).decode
-
-
-# --- the fold --------------------------------------------------------------------------------------------------------------
 
 
 def stays(scope: str) -> bool:

@@ -163,8 +163,6 @@ class LogArchive:
         """
         return await self._projections.put(Bucket.CURSORS, LOG_ARCHIVE, msgspec.json.encode(state), expect=expect)
 
-    # --- write ---------------------------------------------------------------------------------------------------------
-
     async def write(
         self,
         source: str,
@@ -204,8 +202,6 @@ class LogArchive:
         stored = await self.segment(newest.segment, newest.sha256)
         await self.messages(stored)  # a segment that cannot be read back must not count
         return msgspec.structs.replace(state, newest={**state.newest, source: newest})
-
-    # --- read ----------------------------------------------------------------------------------------------------------
 
     async def segment(self, name: str, digest: str | None) -> Segment:
         """Return a manifest.

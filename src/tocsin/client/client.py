@@ -141,8 +141,6 @@ class Client:
         """
         return self._open()[0]
 
-    # --- runs ---------------------------------------------------------------------------------------------------------
-
     async def trigger(
         self,
         job: str,
@@ -239,8 +237,6 @@ class Client:
             limit=PAGE_SIZE,
         )  # fmt: skip
         return every(self.operator.executions, query)
-
-    # --- jobs ---------------------------------------------------------------------------------------------------------
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every job that the caller may see, sorted by name."""
@@ -342,8 +338,6 @@ class Client:
             await operator.carry_out(plan)
         return plan
 
-    # --- dead letters -------------------------------------------------------------------------------------------------
-
     def dead_letters(
         self,
         *,
@@ -423,8 +417,6 @@ class Client:
             NotFound, NotAnId, Ambiguous: `dead_letter` does not name one dead letter.
         """
         return await self.operator.resolve(dead_letter, reason=reason, job=job)
-
-    # --- the connection -----------------------------------------------------------------------------------------------
 
     def _open(self) -> tuple[Operator, EventWatch]:
         if self._opened is None:

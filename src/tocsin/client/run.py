@@ -172,8 +172,6 @@ class Run:
                     if is_end(fact.message):
                         return
 
-    # --- waiting ------------------------------------------------------------------------------------------------------
-
     async def _wait(self, timeout: float | None) -> dict[str | None, Outcome]:  # noqa: ASYNC109 - see `result`
         """Return the outcome of the run by shard; None: the job is not divided."""
         if timeout is not None and not timeout >= 0:

@@ -239,9 +239,6 @@ def safe_name(name: str) -> str:
     return _UNSAFE.sub("-", name)[:MAX_NAME] or "-"
 
 
-# --- state -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Agent:
     """The state of one process."""
@@ -295,9 +292,6 @@ def fold(facts: Iterable[Recorded[Message]]) -> Agent:
         if isinstance(recorded.message, AgentFact):
             state = evolve(state, recorded.message)
     return state
-
-
-# --- decide ----------------------------------------------------------------------------------------------------------
 
 
 def hear(state: Agent, name: str, agent_id: str, held: HoldList) -> list[AgentFact]:

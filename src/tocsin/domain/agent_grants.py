@@ -61,9 +61,6 @@ def may_own(shards: Collection[str] | None, shard: str, *, requires_grant: bool)
     return not requires_grant if shards is None else EVERY in shards or shard in shards
 
 
-# --- decide ----------------------------------------------------------------------------------------------------------
-
-
 def allow(
     newest: AgentGranted | None,
     name: str,

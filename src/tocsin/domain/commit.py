@@ -62,9 +62,6 @@ class OverlappingRanges(TocsinError):
     code = "taken-twice"
 
 
-# --- the parts of a commit -------------------------------------------------------------------------------------------------
-
-
 class CommitEvent(msgspec.Struct, frozen=True, gc=False):
     """An event in a commit. Its number is the commit's `first` plus its index.
 
@@ -139,9 +136,6 @@ class _Form(msgspec.Struct, frozen=True):
     format: int
     first: int
     previous: str
-
-
-# --- the chain ---------------------------------------------------------------------------------------------------------------
 
 
 class LogHead(msgspec.Struct, frozen=True):
@@ -301,9 +295,6 @@ _decode_heads: Final = msgspec.json.Decoder(tuple[LogHead, ...]).decode
 _decode_form: Final = msgspec.json.Decoder(_Form).decode
 _decode_key: Final = msgspec.json.Decoder(_Key).decode
 _decode_restoration: Final = msgspec.json.Decoder(Restoration).decode
-
-
-# --- positions ---------------------------------------------------------------------------------------------------------------
 
 
 class Position(msgspec.Struct, frozen=True):

@@ -44,9 +44,6 @@ _SHORT: Final = 200
 """Letters of an error's message in a dead letter that would otherwise be too large."""
 
 
-# --- state -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Replay:
     """One replay: its event, the event's time (UTC) and sequence, and its execution."""
@@ -83,9 +80,6 @@ class DeadLetter:
 initial: Final = DeadLetter()
 
 
-# --- evolve ----------------------------------------------------------------------------------------------------------
-
-
 def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
     """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
@@ -103,9 +97,6 @@ def evolve(state: DeadLetter, recorded: Recorded[Message]) -> DeadLetter:
 def fold(facts: Iterable[Recorded[Message]], state: DeadLetter = initial) -> DeadLetter:
     """Return the state after events, oldest first."""
     return reduce(evolve, facts, state)
-
-
-# --- decide ----------------------------------------------------------------------------------------------------------
 
 
 def request_replay(
@@ -154,9 +145,6 @@ def resolve(
     if state.resolved is not None:
         return []
     return [Resolved(job=state.fact.job, id=state.fact.id, execution_id=execution_id, by=by, reason=reason)]
-
-
-# --- dead letters of executions ---------------------------------------------------------------------------------------
 
 
 def of_failed(failed: Failed, facts: Iterable[Recorded[Message]]) -> DeadLettered:

@@ -13,8 +13,6 @@ from .ledger import KnownDefinition, Ledger, Regime, Timetable
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 """The state of a job (scratchbird §3.1), and `DELETED`."""
 
-# --- state -----------------------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -81,9 +79,6 @@ class JobRecord:
         regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
         state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
         return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))
-
-
-# --- evolve ----------------------------------------------------------------------------------------------------------
 
 
 def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:

@@ -89,8 +89,6 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             if run.scheduled_time <= window.until and run.ended != "skipped":
                 yield run
 
-    # --- changes -------------------------------------------------------------------------------------------------------
-
     def learn(self, recorded: Recorded[Message]) -> "JobRuns":
         """Return the runs after an event that opens or ends an execution of the job."""
         run = run_of(recorded)

@@ -198,9 +198,6 @@ GRACE_S: Final = 60.0
 """Seconds that a lock outlives the time limit of its execution (hip-62)."""
 
 
-# --- state -----------------------------------------------------------------------------------------------------------
-
-
 class Lock(msgspec.Struct, frozen=True):
     """The last holder, its fencing token, and the waiting executions.
 
@@ -216,9 +213,6 @@ class Lock(msgspec.Struct, frozen=True):
 
 
 initial: Final = Lock()
-
-
-# --- evolve ----------------------------------------------------------------------------------------------------------
 
 
 def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
@@ -246,9 +240,6 @@ def first_needed(newest: Sequence[Recorded[Message]]) -> int:
     """
     facts = (recorded.message for recorded in reversed(newest))
     return next((fact.oldest for fact in facts if isinstance(fact, LockFact)), 0)
-
-
-# --- decide ----------------------------------------------------------------------------------------------------------
 
 
 def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | None = None) -> list[Acquired]:

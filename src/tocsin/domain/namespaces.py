@@ -50,9 +50,6 @@ class WrongNamespaces(TocsinError):
     code = "wrong-namespaces"
 
 
-# --- names -----------------------------------------------------------------------------------------------------------
-
-
 def namespace_of(name: str) -> str | None:
     """Return the first part of a dotted name; None: the name has no dot."""
     first, dot, _ = name.partition(SEPARATOR)
@@ -76,9 +73,6 @@ def declared_of(name: str, declared: Collection[str]) -> str | None:
     """Return the declared namespace of a name; None: the default namespace."""
     namespace = namespace_of(name)
     return namespace if namespace in declared else None
-
-
-# --- declarations ----------------------------------------------------------------------------------------------------
 
 
 class NamespaceEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
@@ -165,9 +159,6 @@ def define(
     if wanted == current:
         return []
     return [NamespacesDefined(previous=version, namespaces=wanted, by=by, reason=reason)]
-
-
-# --- references ------------------------------------------------------------------------------------------------------
 
 
 class Reference(NamedTuple):
@@ -262,9 +253,6 @@ def _reason(definition: JobDefinition, reference: Reference, declared: Collectio
         )
     example = f"{WEBHOOK_PREFIX}{own}/github" if reference.what == "path" else f"{own}.{_EXAMPLES[reference.what]}"
     return f"a {reference.what} of {place}, and the job is in namespace `{own}`: name one such as `{example}`"
-
-
-# --- quotas ----------------------------------------------------------------------------------------------------------
 
 
 def check_job_quotas(

@@ -113,9 +113,6 @@ def _with_hint(problem: DefinitionProblem) -> DefinitionProblem:
     return replace(problem, reason=f", did you mean `{near}`?" if near else f": the fields are {listed(known)}")
 
 
-# --- timeouts --------------------------------------------------------------------------------------------------------
-
-
 def with_timeout(definition: JobDefinition, policy: Policy, otherwise: float) -> JobDefinition:
     """Return a definition with a timeout: its own, the policy's, its format's, or `otherwise`."""
     if "timeout" in definition.model_fields_set:

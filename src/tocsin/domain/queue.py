@@ -59,9 +59,6 @@ def fold(facts: Iterable[Recorded[Message]]) -> Queue:
     return reduce(evolve, facts, initial)
 
 
-# --- decide ----------------------------------------------------------------------------------------------------------
-
-
 def pause(state: Queue, name: str, *, by: Actor | None = None, reason: str | None = None) -> list[QueueFact]:
     return [] if state.is_paused else [QueuePaused(queue=name, by=by, reason=reason)]
 

@@ -71,9 +71,6 @@ class Policy:
     """
 
 
-# --- findings -----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Overdue:
     """An attempt whose report is overdue; `delivery` belongs to its claim."""
@@ -135,9 +132,6 @@ def examine(
     )
 
 
-# --- decide ----------------------------------------------------------------------------------------------------------
-
-
 def expire(findings: Findings) -> list[Failed]:
     """End an execution that exceeds its time limit."""
     plan = findings.state.request.plan
@@ -192,9 +186,6 @@ def _abandon(state: Execution, why: str) -> list[Failed]:
         type=ABANDONED, message=f"lost on its way to a worker, and not recovered because {why}", retryable=False
     )
     return execution.give_up(state, reason=ABANDONED, error=error)
-
-
-# --- times of events ----------------------------------------------------------------------------------------------------
 
 
 class _Times:

@@ -92,8 +92,6 @@ class TaskBoard:
         self._over: deque[tuple[AgentClaim, bool]] = deque(maxlen=_REMEMBERED)
         """Claims that are over, and whether each was released (`take_over`)."""
 
-    # --- the fold ------------------------------------------------------------------------------------------------------
-
     def dispatch(self, task: OpenTask) -> None:
         """Open a task; it replaces an older task of its step."""
         key = task.key

@@ -200,8 +200,6 @@ class TaskLanes:
             self._update(line)
         return assignments
 
-    # --- questions -----------------------------------------------------------------------------------------------------
-
     @property
     def numbers(self) -> Mapping[LaneKey, int]:
         numbers: dict[LaneKey, int] = {}
@@ -267,8 +265,6 @@ class TaskLanes:
 
     def __len__(self) -> int:
         return len(self._lines)
-
-    # --- the choice ----------------------------------------------------------------------------------------------------
 
     def _lanes_by_queue(self, slots: FreeSlots) -> Iterator[tuple[str, list["_Rank"]]]:
         for queue, of_queue in self._priorities.items():
@@ -343,8 +339,6 @@ class TaskLanes:
             starts.room = (starts.room or 0) - 1
             for line in () if starts.may_start else starts.lines:
                 self._update(line)
-
-    # --- lines ---------------------------------------------------------------------------------------------------------
 
     def _insert(self, task: OpenTask, *, is_first: bool) -> None:
         name = task.function if task.resource is None else task.lane

@@ -120,8 +120,6 @@ class _Trace:
             attributes={"tocsin.stage": stage},
         )
 
-    # --- the execution -----------------------------------------------------------------------------------------------
-
     def _execution(self) -> Span:
         ended = self._ended
         failure = (ended.error or Failure(type=ended.reason or "failed")) if isinstance(ended, Failed) else None
@@ -215,8 +213,6 @@ class _Trace:
             return
         begun = self._time_of(Dispatched) or self._end.time
         yield self._part("wait until start", "start", admitted, begun, "dag_advancer")
-
-    # --- steps -------------------------------------------------------------------------------------------------------
 
     def _attempts(self, reports: Sequence[Recorded[Message]]) -> Attempts:
         attempts: Attempts = {}

@@ -17,8 +17,6 @@ from .execution import Execution, Phase, Status, Step
 MAX_HOLDERS: Final = 32
 """Executions that an event names. Rules without all open states may let more of them be open; then the oldest do not count any more."""
 
-# --- state -----------------------------------------------------------------------------------------------------------
-
 
 class UniqueKey(msgspec.Struct, frozen=True):
     """The executions that took a key, the oldest first."""
@@ -34,9 +32,6 @@ class UniqueKey(msgspec.Struct, frozen=True):
 
 
 initial: Final = UniqueKey()
-
-
-# --- evolve ----------------------------------------------------------------------------------------------------------
 
 
 def evolve(state: UniqueKey, recorded: Recorded[Message]) -> UniqueKey:
@@ -58,9 +53,6 @@ def evolve(state: UniqueKey, recorded: Recorded[Message]) -> UniqueKey:
 def fold(facts: Iterable[Recorded[Message]], state: UniqueKey = initial) -> UniqueKey:
     """Return the state after events, oldest first."""
     return reduce(evolve, facts, state)
-
-
-# --- decide ----------------------------------------------------------------------------------------------------------
 
 
 class Known(NamedTuple):
@@ -122,8 +114,6 @@ def _still_needed(known: Sequence[Known]) -> tuple[KeyHolder, ...]:
     ]
     return tuple(needed[1 - MAX_HOLDERS :])
 
-
-# --- the states of the Open Job Spec -----------------------------------------------------------------------------------
 
 _ENDS: Final[dict[Status, JobState]] = {
     Status.COMPLETED: "completed",

@@ -111,8 +111,6 @@ class _Chain:
         self._unsigned = 0
         self._unsigned_from: StoredMessage | None = None
 
-    # --- checkpoints ---------------------------------------------------------------------------------------------------
-
     def add(self, signed: SignedCheckpoint, checkpoint: Checkpoint) -> Iterator[Finding]:
         entity = f"checkpoint {checkpoint.number} of {self._stream}"
         if not any(key.has_signed(signed.text, signed.signature) for key in self._keys):
@@ -136,8 +134,6 @@ class _Chain:
             return
         self._head, self._head_digest = checkpoint, signed.digest
         self._waiting.append(checkpoint)
-
-    # --- messages ------------------------------------------------------------------------------------------------------
 
     def take(self, message: StoredMessage) -> Iterator[Finding]:
         sequence = message.sequence

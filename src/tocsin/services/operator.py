@@ -77,8 +77,6 @@ def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
 class Operator(Protocol):
     """Operations on one installation. Each change records the identity of the caller."""
 
-    # --- jobs ---------------------------------------------------------------------------------------------------------
-
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name."""
 
@@ -240,8 +238,6 @@ class Operator(Protocol):
             NotServed: over HTTP.
         """
 
-    # --- executions ---------------------------------------------------------------------------------------------------
-
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         """Return a page of executions from the history."""
 
@@ -274,8 +270,6 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
         """
-
-    # --- dead letters -------------------------------------------------------------------------------------------------
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         """Return a page of dead letters from the history."""
@@ -322,8 +316,6 @@ class Operator(Protocol):
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
 
-    # --- queues -------------------------------------------------------------------------------------------------------
-
     async def queues(self) -> "tuple[QueueDetails, ...]":
         """Return all queues by name, with the jobs that the caller sees."""
 
@@ -348,8 +340,6 @@ class Operator(Protocol):
             OperationError: its tasks cannot be held back.
         """
 
-    # --- shards -------------------------------------------------------------------------------------------------------
-
     async def shards(self) -> "ShardMap":
         """Return the newest shard map."""
 
@@ -360,8 +350,6 @@ class Operator(Protocol):
             SequenceConflict: the map has another version.
             WrongShardMap: a shard is not valid, or there are too many.
         """
-
-    # --- namespaces ---------------------------------------------------------------------------------------------------
 
     async def namespaces(self) -> "NamespaceMap":
         """Return the declared namespaces."""
@@ -387,8 +375,6 @@ class Operator(Protocol):
             SequenceConflict: the declarations have another version.
             WrongNamespaces: a namespace is not valid, or there are too many.
         """
-
-    # --- agents -------------------------------------------------------------------------------------------------------
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """Return all agents, or those of a name or id.
@@ -431,8 +417,6 @@ class Operator(Protocol):
             OperationError: a name, a queue, a function or a shard is invalid.
         """
 
-    # --- policy -------------------------------------------------------------------------------------------------------
-
     async def policy(self) -> "PolicyVersion":
         """Return the scheduler policy."""
 
@@ -442,8 +426,6 @@ class Operator(Protocol):
         Raises:
             DefinitionError: a field is unknown, or a value is invalid.
         """
-
-    # --- notifications ------------------------------------------------------------------------------------------------
 
     async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
         """Return a page of notifications with their delivery, the newest first."""
@@ -466,12 +448,8 @@ class Operator(Protocol):
             NotFound: no silence in force has this id.
         """
 
-    # --- health -------------------------------------------------------------------------------------------------------
-
     async def status(self) -> Mapping[str, Any]:
         """Return the status of all parts, as `tocsin status -o json` prints it."""
-
-    # --- events -------------------------------------------------------------------------------------------------------
 
     def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:
         """Yield the facts of a job or of all jobs as they are stored.

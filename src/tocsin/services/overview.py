@@ -50,9 +50,6 @@ class SeesRun(Protocol):
         """Check an execution under a definition (see `ExecutionRow`); `at`: its end, or its scheduled time."""
 
 
-# --- jobs ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Instant:
     """An instant of a job."""
@@ -94,9 +91,6 @@ def jobs_now(jobs: Sequence[Job], sees: Sees, instants: NextInstants, now: datet
 
 def _first(instants: Iterable[JobInstant]) -> list[Instant]:
     return [Instant(*instant) for instant in nsmallest(MAX_LISTED, instants)]
-
-
-# --- open executions -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,9 +180,6 @@ async def _waiting(log: EventLog, hold_ups: HoldUpReader, heads: Sequence[Execut
                 WaitingExecution(head.execution_id, head.job_name, head.scheduled_time, held_up_by)
             )
     return waiting
-
-
-# --- ended executions ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,9 +260,6 @@ def _herds(
     ]
 
 
-# --- suggestions -----------------------------------------------------------------------------------------------------
-
-
 def _suggestions(
     groups: Sequence[ScheduleGroup],
     herds: Sequence[tuple[Herd, tuple[int, ...]]],

@@ -140,9 +140,6 @@ def _installed(package: str) -> str | None:
         return None
 
 
-# --- the parts -------------------------------------------------------------------------------------------------------
-
-
 async def events(log: StoredLog, stream: Stream) -> bytes:
     """Return the newest events of a stream as JSON lines, without what users wrote."""
     extent = await log.extent(stream)

@@ -120,8 +120,6 @@ class Simulation:
         """The handlers, and their tasks, that did not end when they were cancelled."""
         self._recording = asyncio.Lock()
 
-    # --- life --------------------------------------------------------------------------------------------------------
-
     async def __aenter__(self) -> Self:
         """Start the stages and the worker, register the jobs, and connect the application.
 
@@ -181,8 +179,6 @@ class Simulation:
         async with self._recording:
             await catch_up(installation.log, installation.recorded, installation.clock, past=installation.stored)
         yield installation.recorded
-
-    # --- time --------------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> datetime:
@@ -260,8 +256,6 @@ class Simulation:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise SimulationError(f"{name} failed: {error!r}") from error
 
-    # --- outcomes ----------------------------------------------------------------------------------------------------
-
     def executions(self, job: str | None = None) -> Sequence[ExecutionRecord]:
         """Return the executions of a job, or of all jobs, by scheduled time.
 
@@ -319,8 +313,6 @@ class Simulation:
         if job is not None and not self._record.knows(job):
             raise JobNotFound(job)
 
-    # --- what people do ----------------------------------------------------------------------------------------------
-
     async def apply(self, *definitions: JobDefinition) -> None:
         """Create or change jobs.
 
@@ -368,8 +360,6 @@ class Simulation:
         """Resume a job."""
         await self._registry.resume(job)
         await self._rest()
-
-    # --- what goes wrong ---------------------------------------------------------------------------------------------
 
     def fail(self, name: str, *, times: int = 1, error: BaseException | None = None) -> None:
         """Let the next runs of a step, or of a function, fail before they begin.

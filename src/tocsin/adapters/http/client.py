@@ -77,8 +77,6 @@ class HttpOperator:
         self._api = api
         self._clock = clock
 
-    # --- jobs ---------------------------------------------------------------------------------------------------------
-
     async def jobs(self) -> tuple[Job, ...]:
         return tuple(map(job_of, await self._api.listed("/v1/jobs", {"details": True})))
 
@@ -199,8 +197,6 @@ class HttpOperator:
     def backfill(self, *_: object, **_options: object) -> AsyncIterator[Asked]:
         raise NotServed("backfill")
 
-    # --- executions ---------------------------------------------------------------------------------------------------
-
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         return await self._api.page(ExecutionRow, "/v1/executions", query.parameters(), query.limit)
 
@@ -229,8 +225,6 @@ class HttpOperator:
         match = await match_execution(given, self._facts, job=job, list_executions=self.executions)
         result = await self._api.request("POST", f"/v1/executions/{match.execution_id}/cancel", {"reason": reason})
         return Cancellation(result["job"], result["execution_id"], Status(result["status"]), result["changed"])
-
-    # --- dead letters -------------------------------------------------------------------------------------------------
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         return await self._api.page(DeadLetterRow, "/v1/dead-letters", query.parameters(), query.limit)
@@ -271,8 +265,6 @@ class HttpOperator:
         path = f"/v1/dead-letters/{letter.id}"
         result = await self._api.request("PATCH", path, body, query={"job": letter.job})
         return Resolution(result["job"], result["id"], result["changed"])
-
-    # --- queues, shards, namespaces and agents -------------------------------------------------------------------------
 
     async def queues(self) -> tuple[QueueDetails, ...]:
         return read_as(tuple[QueueDetails, ...], await self._api.listed("/v1/queues"))
@@ -340,8 +332,6 @@ class HttpOperator:
             body["shards"] = [*shards]
         return read_as(GrantAnswer, await self._api.request("POST", path_of("agents", name, verb), body))
 
-    # --- policy, notifications and events -----------------------------------------------------------------------------
-
     async def policy(self) -> PolicyVersion:
         return await self._api.read(PolicyVersion, "/v1/policy")
 
@@ -384,8 +374,6 @@ class HttpOperator:
 
     def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
         return follow_events(self._api, job)
-
-    # --- requests -----------------------------------------------------------------------------------------------------
 
     async def _ledger(self, job: str) -> Ledger:
         try:

@@ -91,8 +91,6 @@ class Graphs:
     def is_settled(self, node: ast.AST) -> bool:
         return node in self._settled
 
-    # --- statements ---------------------------------------------------------------------------------------------------
-
     def _run(self, statements: Sequence[ast.stmt], scope: _Scope) -> None:
         for statement in statements:
             match statement:
@@ -253,8 +251,6 @@ class Graphs:
                 _Scope(),
             )
             self._settle(function)
-
-    # --- expressions --------------------------------------------------------------------------------------------------
 
     def _of(self, node: ast.expr, scope: _Scope) -> Any:  # noqa: ANN401, PLR0911 - a case for each kind of expression
         match node:

@@ -55,8 +55,6 @@ class ManualClock:
         self._after: list[Alarm] = []
         self._at: list[Alarm] = []  # `due` counts from `_start` on the wall clock
 
-    # --- the port ----------------------------------------------------------------------------------------------------
-
     def now(self) -> datetime:
         return self._start + self._stepped + self._elapsed
 
@@ -70,8 +68,6 @@ class ManualClock:
             await awake
         finally:
             alarm.cancel()
-
-    # --- alarms ------------------------------------------------------------------------------------------------------
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
         return self._set(self._after, self._elapsed + timedelta(seconds=seconds), call)
@@ -91,8 +87,6 @@ class ManualClock:
         while self._at and self._at[0].call is None:
             heapq.heappop(self._at)
         return self._start + self._at[0].due if self._at else None
-
-    # --- movement ----------------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
         """Let time pass, and make all due calls in order.

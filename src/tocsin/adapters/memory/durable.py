@@ -125,8 +125,6 @@ class InMemoryDurable:
             self._again.append(sequence)
             self._changed.notify()
 
-    # --- settlement by deliveries ------------------------------------------------------------------------------------
-
     def done(self, sequence: int) -> None:
         """Settle a message for good. A work queue then removes it."""
         out = self._out.pop(sequence, None)

@@ -59,8 +59,6 @@ class InMemoryEventLog:
     def max_message_bytes(self) -> int:
         return MAX_PAYLOAD
 
-    # --- writing -----------------------------------------------------------------------------------------------------
-
     async def append(self, fact: Message, *, expect: int) -> int:
         decision = Append((fact,), expect)
         subject, body, scope = subjects.subject_of(fact), fact.encode(), decision.scope
@@ -135,8 +133,6 @@ class InMemoryEventLog:
     def _logged(write: Write, sequences: Sequence[int]) -> int:
         decision_lines.note(write, sequences)
         return sequences[0]
-
-    # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
         return self._load(scope)
@@ -233,8 +229,6 @@ class InMemoryEventLog:
 
     def stream(self, stream: Stream) -> StoredStream:
         return self._streams[stream]
-
-    # --- durables ----------------------------------------------------------------------------------------------------
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
         """Return the durable of a spec, and create it at the first call.

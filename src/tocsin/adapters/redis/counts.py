@@ -45,9 +45,6 @@ def record_passed(transaction: Pipeline, messages: Iterable[Recorded[Message]]) 
             transaction.zadd(keys.PASSED, {member: until})
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 async def kept_counts(client: Redis, query: CountQuery) -> list[ExecutionCount]:
     """Return the numbers of ended executions in spans of time."""
     stored = cast("Hash", await client.hgetall(keys.counts_of(query.job)))
@@ -116,9 +113,6 @@ async def _durations(client: Redis, job: str, start: int, end: int, limit: int) 
         if len(names) < AT_ONCE:
             break
     return durations[:limit]
-
-
-# --- expiry ----------------------------------------------------------------------------------------------------------
 
 
 async def expire_passed(client: Redis, cutoff_of: Callable[[str], datetime], newest_cutoff: datetime) -> int:

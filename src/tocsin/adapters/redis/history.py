@@ -209,9 +209,6 @@ async def _check(client: Redis, url: str) -> None:
         )
 
 
-# --- queries as sets ------------------------------------------------------------------------------------------------
-
-
 def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None) -> Pages[ExecutionRow]:
     scored_by, is_downwards = order or _ORDERS[query.sort]
     narrowed_by = [

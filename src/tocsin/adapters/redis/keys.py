@@ -160,8 +160,6 @@ _STEPS: Final = TypeAdapter(dict[str, StepRecord])
 _LETTER: Final = TypeAdapter(DeadLetterRow)
 _JOB: Final = TypeAdapter(JobRow)
 
-# --- executions ------------------------------------------------------------------------------------------------------
-
 
 def execution_hash(record: ExecutionRecord) -> Values:
     values: dict[str, Any] = {name: getattr(record, name) for name in _VALUES}
@@ -222,9 +220,6 @@ def _execution(stored: Hash) -> dict[str, Any]:
     return row
 
 
-# --- dead letters ----------------------------------------------------------------------------------------------------
-
-
 def dead_letter_hash(letter: Letter) -> Values:
     """Return the hash of a dead letter, without `resolved`, which a later fact sets."""
     return _hash({"id": letter.message.id, **rows.dead_letter_columns(letter)})
@@ -233,9 +228,6 @@ def dead_letter_hash(letter: Letter) -> Values:
 def dead_letter_row(stored: Hash) -> DeadLetterRow:
     optional = {"execution_id": None, "last_error": None, "resolved": False}
     return _LETTER.validate_python({**optional, **stored, "input": from_json(stored["input"])})
-
-
-# --- jobs ------------------------------------------------------------------------------------------------------------
 
 
 def job_text(record: JobRecord, definition: Mapping[str, Any] | None) -> str:

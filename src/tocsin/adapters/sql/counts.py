@@ -79,9 +79,6 @@ class CountsWriter:
         write_rows(connection, self._passed, spans)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 def counts(connection: Connection, query: CountQuery) -> Sequence[ExecutionCount]:
     """Count the executions of a job in spans of time."""
     if not query.is_wide:
@@ -158,9 +155,6 @@ def durations(
         [Duration(*row) for row in connection.execute(statement, {"job": job, "start": start, "end": end})]
         for start, end in spans
     ]
-
-
-# --- expiry ----------------------------------------------------------------------------------------------------------
 
 
 COUNTED: Final = (

@@ -30,7 +30,6 @@ _NAMESPACE: Final = UUID("7c1f0d3e-5a55-5b8e-9a3c-2f6a4d0b9e61")
 _UUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-# --- executions ------------------------------------------------------------------------------------------------------
 
 _RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
 _SAME: Final = ("trigger", "replay_of", "definition", "shard", "occurrence_id", "start_delay_ms", "execution_id")
@@ -141,8 +140,6 @@ def last_run_values(job: str, run: LastRun, encoding: Encoding) -> Values:
     return encoding.values(asdict(run) | texts, LAST_RUN)
 
 
-# --- dead letters ----------------------------------------------------------------------------------------------------
-
 DEAD_LETTER: Final = (
     *("id", "job_name", "execution_id", "attempts", "last_error", "input", "first_attempt", "last_attempt"),
     *("letter_id", "attempt_history", "definition", "error_pattern"),
@@ -166,8 +163,6 @@ def dead_letter_row(row: Row) -> DeadLetterRow:
     columns = row._asdict()
     return DeadLetterRow(id=letter_id_of(row.letter_id), **{name: columns[name] for name in _OF_LETTER})
 
-
-# --- jobs ------------------------------------------------------------------------------------------------------------
 
 JOB_TIME: Final = ("next_run_time", "last_scheduled_time", "decided_until")
 """The columns that a time fact may change."""

@@ -93,9 +93,6 @@ def show(context: typer.Context, dead_letter: Id, job: OfJob = None) -> None:
     session.output.answer(as_json(letter), lambda: page(letter))
 
 
-# --- replay ----------------------------------------------------------------------------------------------------------
-
-
 def replay(
     context: typer.Context,
     dead_letter: Id,
@@ -198,9 +195,6 @@ async def _replay_all(
 def _replay_line(result: Replay) -> Text:
     target = f"execution {result.execution_id}" if result.execution_id else "message published again"
     return Text.assemble(("replayed ", "cyan"), (result.job, "bold"), f" {result.id}: {target}")
-
-
-# --- resolve ---------------------------------------------------------------------------------------------------------
 
 
 def resolve(

@@ -268,9 +268,6 @@ def _with_proof(report: Report, proof: Proof) -> Report:
     )
 
 
-# --- what is shown ---------------------------------------------------------------------------------------------------
-
-
 def report_page(report: Report) -> list[RenderableType]:
     page: list[RenderableType] = [line for violation in report.violations[:FEW] for line in _violation(violation)]
     if report.total > FEW:

@@ -25,8 +25,6 @@ from ..runtime.session import actor, session_of
 if TYPE_CHECKING:
     from ...adapters.nats.admin.provision import Change
 
-# --- init ------------------------------------------------------------------------------------------------------------
-
 
 def init(
     context: typer.Context,
@@ -80,9 +78,6 @@ def _line(change: "Change", *, is_plan: bool) -> Text:
     return Text(change.line(is_plan=is_plan), style=style)
 
 
-# --- permissions -----------------------------------------------------------------------------------------------------
-
-
 def permissions(
     context: typer.Context,
     roles: Annotated[
@@ -133,9 +128,6 @@ def permissions(
     )
 
 
-# --- config ----------------------------------------------------------------------------------------------------------
-
-
 def show_config(context: typer.Context) -> None:
     """Show every setting in force and its source; hide secrets.
 
@@ -158,9 +150,6 @@ def show_config(context: typer.Context) -> None:
     print_table(session.output, document, headings, rows, empty="", least=("EFFECT",))
 
 
-# --- history rebuild -------------------------------------------------------------------------------------------------
-
-
 def rebuild_history(context: typer.Context, yes: Yes = False) -> None:
     """Empty the history and record it again from the first event.
 
@@ -177,9 +166,6 @@ def rebuild_history(context: typer.Context, yes: Yes = False) -> None:
 
     executions = run(rebuild())
     session.output.answer({"executions": executions}, lambda: [Text(f"{counted(executions, 'execution')} recorded")])
-
-
-# --- version ---------------------------------------------------------------------------------------------------------
 
 
 def version(context: typer.Context) -> None:

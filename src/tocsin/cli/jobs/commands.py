@@ -171,9 +171,6 @@ def _print_action(session: Session, job: str, action: str, *, changed: bool) -> 
     )
 
 
-# --- output ----------------------------------------------------------------------------------------------------------
-
-
 def _row(job: Job, now: datetime) -> tuple[object, ...]:
     definition = job.definition
     return (

@@ -48,9 +48,6 @@ class Upcoming:
     """The jobs for whose runs each execution waits."""
 
 
-# --- schedule --------------------------------------------------------------------------------------------------------
-
-
 def schedule(
     context: typer.Context,
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Length of the window in hours.")] = 24,
@@ -109,9 +106,6 @@ def _rows(window: Upcoming, *, names_jobs: bool) -> Iterator[tuple[datetime, Tex
     for at in times if are_few else times[:1]:
         after = (", ".join(window.depends_on),) if names_jobs else ()
         yield at, name, window.schedule, window.timezone, *after, remainder
-
-
-# --- explain ---------------------------------------------------------------------------------------------------------
 
 
 def explain(

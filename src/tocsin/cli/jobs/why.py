@@ -188,9 +188,6 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
     return [*page, FactPage(answer.facts), Text()]
 
 
-# --- sentences -------------------------------------------------------------------------------------------------------
-
-
 def sentence(answer: Answer) -> str:
     """Return the sentence that states the decision, and those on events of its triggers."""
     events = "" if answer.verdict in {"fired", "before-the-job", "after-deletion"} else on_events(answer)

@@ -74,8 +74,6 @@ class NowScreen(Screen[None]):
         self.run_worker(self._refresh_head())
         self.action_show_table(0)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     async def _refresh(self, pane: PanelPane) -> None:
         async def read() -> None:
             pane.show_listing(await self._threaded.run(pane.panel.read), self._text)
@@ -119,8 +117,6 @@ class NowScreen(Screen[None]):
         except TimeoutError:
             return
 
-    # --- tables -------------------------------------------------------------------------------------------------------
-
     @property
     def _text(self) -> str:
         return self.query_one("#filter", Input).value
@@ -154,8 +150,6 @@ class NowScreen(Screen[None]):
     def on_input_submitted(self) -> None:
         """Go back to the rows, which stay filtered."""
         self._pane.table.focus()
-
-    # --- actions ------------------------------------------------------------------------------------------------------
 
     def action_show_keys(self) -> None:
         self.app.push_screen(Keys())

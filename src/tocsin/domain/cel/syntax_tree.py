@@ -113,9 +113,6 @@ _MAKERS: Final[Mapping[int, Callable[[_Fields], Node]]] = {
 """The maker of each kind of node, by its field in `cel.expr.Expr`."""
 
 
-# --- Protocol Buffers ------------------------------------------------------------------------------------------------
-
-
 def _one(fields: _Fields, number: int) -> bytes:
     return fields[number][0] if number in fields else b""
 

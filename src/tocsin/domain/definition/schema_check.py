@@ -307,9 +307,6 @@ def _counted(name: str, function: Keyword) -> Keyword:
     return counted
 
 
-# --- regular expressions -------------------------------------------------------------------------------------------------
-
-
 def _search_of(pattern: str) -> _Search:
     try:
         adapter = TypeAdapter(Annotated[str, StringConstraints(pattern=pattern)])

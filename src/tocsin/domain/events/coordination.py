@@ -5,8 +5,6 @@ from typing import Literal
 
 from .message import Actor, OwnMessage, Sequence, VersionedMessage, constant
 
-# --- locks -----------------------------------------------------------------------------------------------------------
-
 
 class LockFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about the lock of one job, or of one shard of a job."""
@@ -47,9 +45,6 @@ class Queued(LockFact, frozen=True, kw_only=True):
     type: Literal["queued"] = constant("queued")
     yields: bool = False
     """True: the execution is a replay or part of a backfill, and lets all others go first."""
-
-
-# --- leader leases ---------------------------------------------------------------------------------------------------
 
 
 class LeadershipFact(VersionedMessage, frozen=True, kw_only=True):

@@ -18,8 +18,6 @@ from .message import (
 from .plan import Plan, StoredPlan
 from .triggers import EventReference
 
-# --- the beginning ---------------------------------------------------------------------------------------------------
-
 
 class ExecutionFact(VersionedMessage, frozen=True, kw_only=True):
     """An event about one execution."""
@@ -203,8 +201,6 @@ class FannedOut(ExecutionFact, frozen=True, kw_only=True):
     """The identity that requested the executions; absent: the schedule."""
 
 
-# --- acknowledgements ------------------------------------------------------------------------------------------------
-
 QuorumOutcome: TypeAlias = Literal["reached", "no_quorum", "queue_full"]
 
 
@@ -254,9 +250,6 @@ class QuorumSettled(ExecutionFact, frozen=True, kw_only=True):
     """The number of the last proposal; absent: there was none."""
 
 
-# --- recovery --------------------------------------------------------------------------------------------------------
-
-
 class Lost(OwnMessage, frozen=True, kw_only=True):
     """The last event of an execution or step, after which nothing followed."""
 
@@ -284,8 +277,6 @@ class Recovered(ExecutionFact, frozen=True, kw_only=True):
     recovered_at: datetime
     """The time (UTC) of the recovery, by the clock of the recoverer."""
 
-
-# --- the end ---------------------------------------------------------------------------------------------------------
 
 ExhaustedReason: TypeAlias = Literal["attempts", "non_retryable"]
 

@@ -23,7 +23,6 @@ from .plan import StepMeta, Workflow
 from .triggers import EventReference
 from .uniqueness import UniqueRule
 
-# --- requests --------------------------------------------------------------------------------------------------------
 
 _SHARED_NAMES: Final = frozenset({"priority", "traceparent"})
 """Names of fields that the input of a job often has too."""
@@ -155,9 +154,6 @@ class CancelRequest(CheckedMessage):
     """The reason that the caller gave."""
 
 
-# --- reports ---------------------------------------------------------------------------------------------------------
-
-
 class Report(VersionedMessage, frozen=True, kw_only=True):
     """The outcome of one attempt, as its worker reports it.
 
@@ -188,9 +184,6 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The secret that proves that the report is of the worker of `claim`, or of a stage; without it, no stage decides on the report."""
     traceparent: str | None = None
     """The trace context of the task, for log lines alone; absent: the task has none, or a stage made the report."""
-
-
-# --- timers ----------------------------------------------------------------------------------------------------------
 
 
 class LeaseTimer(VersionedMessage, frozen=True, kw_only=True):

@@ -252,7 +252,6 @@ def _cause(state: Execution, last: str) -> Failure | None:
     return next((step.error for step in failed), None)
 
 
-# --- steps that a replay adopts ------------------------------------------------------------------------------------------
 # The replay names the failed execution, whose scope has ended and so never changes. Each adopted step is an event of the replay with
 # the result, so that nothing of the replay depends on the earlier scope afterwards.
 

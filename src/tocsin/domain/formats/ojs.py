@@ -113,9 +113,6 @@ def write(definition: JobDefinition) -> dict[str, JsonValue]:
     }
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 def _spelled(path: Path) -> Path:
     renamed = {"schedule": "cron", "function": "type", "dead_letter": "on_exhaustion"}
     match path:
@@ -180,9 +177,6 @@ def _dead_letter(read: Document, written: object) -> bool:
     reason = "must be one of `discard` or `dead_letter`"
     read.wrong("options.retry.on_exhaustion", written, reason, code="unknown-choice")
     return False
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 def _unsayable(definition: JobDefinition) -> Iterator[DefinitionProblem]:

@@ -91,9 +91,6 @@ def _duration(interval: timedelta) -> str:
     return format_duration(interval)
 
 
-# --- the time of day -------------------------------------------------------------------------------------------------
-
-
 def _times(pattern: Pattern) -> str:
     seconds, minutes, hours = (values_of(mask) for mask in (pattern.seconds, pattern.minutes, pattern.hours))
     exact = seconds != [0]
@@ -131,9 +128,6 @@ def _step(values: list[int]) -> int:
 
 def _clock(hour: int, minute: int, second: int, *, exact: bool) -> str:
     return f"{hour:02}:{minute:02}" + (f":{second:02}" if exact else "")
-
-
-# --- the day ---------------------------------------------------------------------------------------------------------
 
 
 def _days(pattern: Pattern) -> str:
@@ -179,9 +173,6 @@ def _weekdays(days: list[int]) -> list[str]:
     start = next((day for day in monday_first if day in days and (day - 1) % _WEEK not in days), 1)
     places = sorted((day - start) % _WEEK for day in days)
     return _in_runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])
-
-
-# --- lists -----------------------------------------------------------------------------------------------------------
 
 
 def _in_runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:

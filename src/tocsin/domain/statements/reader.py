@@ -176,9 +176,6 @@ def _clauses(node: _Node) -> tuple[_Fields, Mapping[str, Place]]:
     return fields, places
 
 
-# --- clauses ---------------------------------------------------------------------------------------------------------
-
-
 _Reader: TypeAlias = Callable[[_Node], Iterator[tuple[str, object]]]
 
 
@@ -321,9 +318,6 @@ _CLAUSES: Final[Mapping[str, _Reader]] = {
     "function": _text_of("function"),
 }
 """The fields of each clause, in the names of ScratchBird's document."""
-
-
-# --- tokens ----------------------------------------------------------------------------------------------------------
 
 
 def _tokens(node: _Node) -> list[Token]:

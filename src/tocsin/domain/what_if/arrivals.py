@@ -177,8 +177,6 @@ class Arrivals:
             usual.starting + usual.duration,
         )
 
-    # --- recorded moments ---------------------------------------------------------------------------------------------
-
     def _instant_of(self, run: Run) -> datetime | None:
         """Return the instant of an execution if it was decided in the window."""
         request = run.request

@@ -92,8 +92,6 @@ class ExecutionsReplay:
                 outcome.admitted_at, outcome.status = None, "waiting"
         return True
 
-    # --- steps --------------------------------------------------------------------------------------------------------
-
     def _handle(self, action: Action, arrival: Arrival, now: datetime) -> None:
         if arrival.outcome.is_over:
             return
@@ -188,8 +186,6 @@ class ExecutionsReplay:
         if queue not in self._fills_at and (again := self.slots.fills_again_at(queue, now)) is not None:
             self._fills_at[queue] = again
             self._at(Moment(again, UNRECORDED), _LATER, "fill", queue)
-
-    # --- parts --------------------------------------------------------------------------------------------------------
 
     def _expect(self, arrival: Arrival) -> None:
         if arrival.needs_lock_at is not None:

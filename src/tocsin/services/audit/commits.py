@@ -78,8 +78,6 @@ class CommitRules:
     def number(self) -> int:
         return self._head.number
 
-    # --- the log -------------------------------------------------------------------------------------------------------
-
     def take(self, stored: StoredBody) -> tuple[list[Violation], list[StoredMessage]]:
         """Judge the next message of the log; return the violations, and its events.
 
@@ -156,8 +154,6 @@ class CommitRules:
         for event in commit.events:
             if is_log_event(event.subject) and isinstance(change := decode(event), Waited):
                 self._waiting.discard((change.stage, change.source, change.place))
-
-    # --- the inputs ----------------------------------------------------------------------------------------------------
 
     def read(self, message: StoredMessage) -> None:
         """Take a message of a stream of inputs.

@@ -188,8 +188,6 @@ class ExecutionLife:
         if isinstance(request, Admitted) and end.fence != request.fence:
             yield Wrong("I5", f"it ends under fence {end.fence}, and was admitted under {request.fence}")
 
-    # --- attempts ----------------------------------------------------------------------------------------------------
-
     def _early(self, at: datetime) -> float:
         start_at = None if self.requested is None else self.requested.plan.start_at
         return 0.0 if start_at is None else (start_at - at).total_seconds()
@@ -301,8 +299,6 @@ class ExecutionLife:
 
     def _reported(self, step: str | None, attempt: int | None, outcome: str) -> Iterator[Wrong]:
         return self.reports.require((step or "", attempt or 0), outcome, self.newest)
-
-    # --- the end -----------------------------------------------------------------------------------------------------
 
     @on(Completed)
     def _completed(self, fact: Completed) -> Iterator[Wrong]:

@@ -80,9 +80,6 @@ def latest(evidence: Evidence) -> datetime | None:
     return None
 
 
-# --- what governed ---------------------------------------------------------------------------------------------------
-
-
 def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
     """Return the last regime that began before an instant.
 
@@ -138,9 +135,6 @@ def anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
         steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1
         return origin - steps * schedule.interval
     return origin
-
-
-# --- what was decided ------------------------------------------------------------------------------------------------
 
 
 def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, local: datetime | None = None) -> Answer:

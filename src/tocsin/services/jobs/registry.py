@@ -90,8 +90,6 @@ class Registry:
         self._ledgers = LedgerReader(log)
         self._listing = RegisteredJobs(self._ledgers)
 
-    # --- reading ------------------------------------------------------------------------------------------------------
-
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name, from its ledger."""
         return await self._listing.jobs()
@@ -111,8 +109,6 @@ class Registry:
         if job is None:
             raise JobNotFound(name)
         return job
-
-    # --- changing ----------------------------------------------------------------------------------------------------
 
     async def plan(
         self,

@@ -170,9 +170,6 @@ async def _append(log: EventLog, letter: Letter, facts: Sequence[Message]) -> No
             raise written.error
 
 
-# --- conditions of a replay ---------------------------------------------------------------------------------------------
-
-
 async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_only: bool) -> int | None:
     """Refuse at once a replay that the planner would refuse later.
 

@@ -255,8 +255,6 @@ class TaskFetches:
             news.cancel()
             alarm.cancel()
 
-    # --- answers -------------------------------------------------------------------------------------------------------
-
     def _receive(self, body: bytes) -> None:
         try:
             answer = Answer.model_validate_json(body)
@@ -295,8 +293,6 @@ class TaskFetches:
         self._ended[fetch_id] = holder, known.union(claim.sequence for claim in claims)
         while len(self._ended) > MAX_ENDED:
             self._ended.popitem(last=False)
-
-    # --- withdrawing and handing back --------------------------------------------------------------------------------------------------
 
     async def _withdraw(self, fetch: Fetch) -> None:
         """Tell the matcher that the caller has left, until it answers.

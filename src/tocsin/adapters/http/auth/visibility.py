@@ -124,8 +124,6 @@ class Visibility:
         self._runs: OrderedDict[str, Run] = OrderedDict()
         """The runs of executions and dead letters, by their scope."""
 
-    # --- jobs ---------------------------------------------------------------------------------------------------------
-
     async def may_see(self, caller: Principal, job: str) -> bool:
         """Check that a caller may see a job by its newest definition.
 
@@ -196,8 +194,6 @@ class Visibility:
             for sequence, definition in known.items()
             if _sees(caller, definition) and (definition.registered_at != newest.registered_at or _sees(caller, newest))
         )
-
-    # --- executions, dead letters and events --------------------------------------------------------------------------
 
     async def may_see_run(self, caller: Principal, run: Run) -> bool:
         """Check that a caller may see an execution or a dead letter."""

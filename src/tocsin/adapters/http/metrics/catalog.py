@@ -39,8 +39,6 @@ class Metric:
         return HistogramMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
 
 
-# --- hip-62, Integration with O11y -----------------------------------------------------------------------------------
-
 JOB_EXECUTIONS: Final = Metric(
     "executions", "counter", "Executions that ended.", ("job", "status", "trigger"), is_hip_62=True
 )
@@ -57,7 +55,6 @@ LEADER: Final = Metric(
     "leader_active", "gauge", "1: a ticker leads; absent: no ticker leads.", ("lease",), is_hip_62=True
 )
 
-# --- from the totals of the history ----------------------------------------------------------------------------------
 
 EXECUTIONS: Final = Metric("executions", "counter", "Executions of all jobs that ended.", ("status", "trigger"))
 RETRIES: Final = Metric("retries", "counter", "Failed attempts of all jobs that are retried.")
@@ -84,7 +81,6 @@ LEFT_OUT: Final = Metric(
     "metrics_jobs_left_out", "gauge", "Jobs without series of their own: those beyond `metrics.max_jobs`."
 )
 
-# --- of the installation ---------------------------------------------------------------------------------------------
 
 QUEUE_TASKS: Final = Metric(
     "queue_tasks",

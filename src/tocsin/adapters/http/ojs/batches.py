@@ -164,9 +164,6 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, response: R
     return await _change_each(body, response, "retried", retry, select)
 
 
-# --- bodies ------------------------------------------------------------------------------------------------------------
-
-
 def _listed(body: Json, field: str) -> list[Any]:
     items, right = body.get(field), f"must be an array of 1 to {MAX_BATCH:,} jobs"
     if not isinstance(items, list) or not items:
@@ -230,9 +227,6 @@ def _conditional(job_input: Enqueued) -> Problem | None:
 def _invalid(field: str, right: str, *, given: str | None = None) -> Problem:
     is_given = "" if given is None else f" is `{given}`:"
     return Problem(400, "invalid-request", f"`{field}`{is_given} {right}", (FieldError(field=field, right=right),))
-
-
-# --- results -----------------------------------------------------------------------------------------------------------
 
 
 async def _each(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:

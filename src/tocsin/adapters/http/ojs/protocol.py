@@ -281,9 +281,6 @@ Id: TypeAlias = Annotated[str, Path(alias="id")]
 """The id of a job or a workflow in a path."""
 
 
-# --- request bodies ---------------------------------------------------------------------------------------------------
-
-
 async def read_object(request: Request) -> dict[str, Any]:
     """Return the JSON object in a request's body, which is UTF-8 (§4.2).
 

@@ -81,8 +81,6 @@ class _Reader:
         self._options = options
         self.jobs: list[_Job] = []
 
-    # --- chains, groups and batches ----------------------------------------------------------------------------------
-
     def tree(
         self, body: Mapping[str, Any], path: str = "", key: str = ROOT, depth: int = 1
     ) -> tuple[WorkflowNode, ...]:
@@ -123,8 +121,6 @@ class _Reader:
             self._job(given[kind], f"{place}.{kind}", name)
         return called
 
-    # --- steps that depend on each other -----------------------------------------------------------------------------
-
     def graph(self, body: Mapping[str, Any]) -> Workflow:
         """Return the workflow of steps that name the steps they depend on."""
         _require_not_pending("", body)
@@ -155,8 +151,6 @@ class _Reader:
         root = _root(before, callbacks)
         named = root.changed(name=_text(body, "", "name"))
         return Workflow(nodes=(named,), names_steps=True)
-
-    # --- jobs --------------------------------------------------------------------------------------------------------
 
     def _job(self, body: object, path: str, name: str, depends_on: tuple[str, ...] = ()) -> None:
         if not isinstance(body, dict):
