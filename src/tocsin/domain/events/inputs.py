@@ -23,7 +23,6 @@ from .plan import StepMeta, Workflow
 from .triggers import EventReference
 from .uniqueness import UniqueRule
 
-
 _SHARED_NAMES: Final = frozenset({"priority", "traceparent"})
 """Names of fields that the input of a job often has too."""
 
