@@ -19,6 +19,7 @@ from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 
 from tocsin import subjects
 from tocsin.adapters.otel.span_exporter import OtlpSpanExporter
+from tocsin.adapters.otel.traces import Traces
 from tocsin.domain import execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Dispatched, Message, Recorded, Started, Trigger
@@ -26,7 +27,6 @@ from tocsin.domain.execution import admit_and_dispatch
 from tocsin.domain.spans import Span
 from tocsin.domain.trace import spans_of
 from tocsin.domain.trace_context import Sampling, process_of
-from tocsin.stages.recorder.traces import Traces
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.handler_runner import in_trace
 

@@ -137,7 +137,9 @@ class CommitView:
         """Show an event that is not stored yet to the followers that decide on it."""
         early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
         for feed in early:
-            feed.events.append(SharedEvent(recorded.sequence, event.subject, recorded.time, event.body, event.cause, recorded))
+            feed.events.append(
+                SharedEvent(recorded.sequence, event.subject, recorded.time, event.body, event.cause, recorded)
+            )
             feed.changed.set()
         return bool(early) and isinstance(recorded.message, Dispatched)
 

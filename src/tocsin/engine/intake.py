@@ -36,7 +36,7 @@ class Intake:
         self._freed = asyncio.Event()
 
     def note(self, stream: Stream, sequence: int, inputs: int, size: int) -> None:
-        """Note a batch of inputs that was read; `sequence`: the last, `size`: the bytes of their bodies."""
+        """Note a batch of inputs up to a sequence. `size`: the bytes of their bodies."""
         self._ahead.setdefault(stream, deque()).append((sequence, inputs, size))
         self._inputs[stream] += inputs
         self._bytes[stream] += size
