@@ -50,7 +50,7 @@ class OperatorDecisions:
         self._board = board
         self._requires_grant = requires_grant
         self._queues: dict[str, Queue] = {}
-        """The queues that operators decided about."""
+        """The queues that are paused or were purged."""
         self._room: Mapping[str, int] | None = None
         """See `room`; None: a decision on a queue came since it was made."""
         self._grants: dict[str, AgentGranted] = {}
@@ -92,6 +92,8 @@ class OperatorDecisions:
 
     def _learn_of_queue(self, name: str, recorded: Recorded[Message]) -> None:
         state = self._queues[name] = queue.evolve(self.queue(name), recorded)
+        if not state.is_paused and state.purge is None:
+            del self._queues[name]
         self._room = None  # it is made once for all events of a batch
         if state.purge is not None:
             self._board.purge(name, state.purge.message.upto)
