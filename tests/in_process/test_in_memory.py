@@ -316,5 +316,28 @@ async def test_parts_share_the_view_of_the_first_process() -> None:
         async with first.running([], view):
             await commits.process()
             assert await commits.view() is view
-        _, later = await commits.process()
-        assert await commits.view() is later
+        second, later = await commits.process()
+        async with second.running([], later):
+            assert await commits.view() is later
+
+
+@pytest.mark.parametrize("is_wanted_before", [True, False])
+async def test_part_waits_until_the_log_is_folded(*, is_wanted_before: bool) -> None:
+    """The parts of a process begin while its stages begin (`tocsin run` applies the jobs file)."""
+    async with open_in_memory(Settings()) as installation:
+        wanted: list[asyncio.Task[object]] = []
+
+        async def want() -> None:
+            wanted.append(asyncio.create_task(installation.commits.view()))
+            await asyncio.sleep(0)  # it asks
+
+        if is_wanted_before:
+            await want()
+        process, view = await installation.commits.process()
+        await want()
+        for _ in range(100):  # a reader without stages that began would end in the meantime
+            await asyncio.sleep(0)
+        assert not any(part.done() for part in wanted)
+        async with process.running([], view):
+            assert {await part for part in wanted} == {view}
+            assert await installation.commits.view() is view

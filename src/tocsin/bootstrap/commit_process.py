@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from .. import telemetry
 from ..adapters.archived_commit_log import ArchivedCommitLog
@@ -45,6 +45,8 @@ from .effects import Effects
 from .leading import Leading
 from .log_starts import LogStarts, Start
 
+_Folded: TypeAlias = "tuple[CommitLoop, StageLeases | None, asyncio.Task[None]]"
+"""A loop that has folded the log, and the parts that go on with it."""
 KEY: Final = FIRST_KEY
 PARTITION: Final = FIRST_PARTITION
 PAUSE_S: Final = 0.5
@@ -92,14 +94,6 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
-class _Folded(NamedTuple):
-    """A loop that has folded the log, and the parts that go on with it."""
-
-    loop: CommitLoop
-    leases: StageLeases | None
-    following: "asyncio.Task[None]"
-
-
 class CommitProcess:
     """A process of an installation on the log of commits."""
 
@@ -127,6 +121,7 @@ class CommitProcess:
         """
         self.folds = False  # whether the process folds the log although it has no stages that decide
         self.is_over = False
+        self.has_folded = asyncio.Event()  # set for good once it folded the log
         self.folding: Folding | None = None  # the loop that folds the log; None: the log is not folded yet
         self._projections, self._readers = projections if is_lasting else None, Readers(clock)
         self._presence: Presence | None = None
@@ -166,6 +161,7 @@ class CommitProcess:
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
             view.proposals = self.folding = loop
+            self.has_folded.set()
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams))
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running, group.create_task(self.effects.run())]
@@ -195,7 +191,7 @@ class CommitProcess:
         group: asyncio.TaskGroup,
         turns: WriteTurns,
         leading: Leading | None,
-    ) -> "_Folded":
+    ) -> _Folded:
         """Fold the log, from the best place that is genuine."""
         while True:
             try:
@@ -205,7 +201,7 @@ class CommitProcess:
                         if start.is_genuine:
                             return folded
                         start.refuse()
-                        folded.following.cancel()
+                        folded[2].cancel()
             except LogUnavailable as error:
                 _log.info("snapshots not readable yet", action="log-unavailable", error=str(error))
                 await self._clock.sleep(PAUSE_S)
@@ -218,7 +214,7 @@ class CommitProcess:
         group: asyncio.TaskGroup,
         turns: WriteTurns,
         leading: Leading | None,
-    ) -> "_Folded":
+    ) -> _Folded:
         chain = Chain(self.seal, start.head, self._report_foreign, start.earlier)
         start.fold.on_broken = self._report_broken
         view.fold, view.is_folding = start.fold, self.folds
@@ -246,7 +242,7 @@ class CommitProcess:
         folded = asyncio.Event()
         following = group.create_task(self._follow(loop, start.head.sequence, folded))
         await folded.wait()
-        return _Folded(loop, leases, following)
+        return loop, leases, following
 
     def _report_foreign(self, stored: StoredBody, reason: str) -> None:
         self._foreign.report(f"commits.{PARTITION}", stored.sequence, stored.time, reason, stream=COMMITS)
@@ -387,7 +383,10 @@ class Commits:
     async def view(self) -> CommitView:
         """Return the events, once they are read."""
         self._wanted.set()
-        return await asyncio.shield(self._view)
+        view = await asyncio.shield(self._view)
+        if self._shown is not None:
+            await self._shown.has_folded.wait()
+        return view
 
     async def outdated(self) -> None:
         """Wait until the log has a commit that this process cannot read.
@@ -469,13 +468,16 @@ class Commits:
         try:
             process, view = await self._process(is_lasting=self.is_lasting)
             async with process.running([], view):
+                if self._shown is not None:
+                    return  # a process with stages began meanwhile
                 self._view.set_result(view)
                 await asyncio.Event().wait()
         except Exception as error:  # noqa: BLE001 - its readers get it
-            if self._view.done():  # the next part that reads gets it
-                self._view = asyncio.get_running_loop().create_future()
-            self._view.set_exception(error)
-            self._view.exception()  # perhaps no part reads
+            if self._shown is None:
+                if self._view.done():  # the next part that reads gets it
+                    self._view = asyncio.get_running_loop().create_future()
+                self._view.set_exception(error)
+                self._view.exception()  # perhaps no part reads
             if self.is_lasting and isinstance(error, ExceptionGroup) and error.subgroup(UnknownFormat) is not None:
                 self._outdated.set_exception(error)
             log = _log.error if self.is_lasting else _log.debug  # a command shows the error by itself
