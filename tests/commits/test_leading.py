@@ -121,10 +121,8 @@ class Leader(Process):
     async def leave(self) -> None:
         """End as at SIGTERM."""
         *_, running, electing = self.tasks
-        leader = Settings().leader
-        await Leading(self.world.projections, self.world.base, self.world.clock, leader).leave(
-            self.loop, self.leases, running, electing
-        )
+        leader, ports = Settings().leader, (self.world.projections, self.world.base, self.world.clock)
+        await Leading(*ports, leader, finish_within=2 * leader.ttl).leave(self.loop, self.leases, running, electing)
         await self.kill()
 
     async def kill(self) -> None:

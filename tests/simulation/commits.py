@@ -394,7 +394,7 @@ class Member:
 
     def leading(self, projections: Projections, leader: Leader) -> Leading:
         """Return what the leases of stages need."""
-        return Leading(projections, self.inputs, self.clock, leader)
+        return Leading(projections, self.inputs, self.clock, leader, finish_within=leader.ttl)
 
     @asynccontextmanager
     async def running(

@@ -1,38 +1,37 @@
-"""Tocsin in a process that never gets an answer to one kind of append, and so cannot finish.
+"""Tocsin in a process that never gets an answer to a commit with one kind of event, and so cannot finish.
 
-    python -m tests.system.stuck WORD [tocsin's own arguments]
+    python -m tests.system.stuck KIND [tocsin's own arguments]
 
-WORD is a token of the subject, for example `dispatched`.
+KIND is a token of the event's subject, for example `dispatched`.
 """
 
 import asyncio
+import re
 import sys
-from collections.abc import Sequence
 from typing import Final
 
 import structlog
 
-from tocsin.adapters.nats.client.connection import Connection
-from tocsin.adapters.nats.client.transport import Outgoing
+from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.cli import main
 
 STUCK: Final = "stuck"
 """The action of the line for each that gets stuck."""
 
-_store = Connection.store_each
+_append = NatsCommitLog.append
 _log = structlog.get_logger("tocsin.stuck")
 
 
-def stick_at(word: str) -> None:
-    """Have nothing of this kind stored."""
+def stick_at(kind: str) -> None:
+    """Have no event of this kind stored."""
 
-    async def store_each(self: Connection, messages: Sequence[Outgoing]) -> list[int | Exception]:
-        if any(word in message.subject.split(".") for message in messages):
+    async def append(self: NatsCommitLog, partition: int, body: bytes, *, expect: int) -> int:
+        if re.search(rf'\.{kind}[."]'.encode(), body):
             _log.info("stuck", action=STUCK)
             await asyncio.Event().wait()
-        return await _store(self, messages)
+        return await _append(self, partition, body, expect=expect)
 
-    Connection.store_each = store_each  # type: ignore[method-assign]
+    NatsCommitLog.append = append  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

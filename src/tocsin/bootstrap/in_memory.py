@@ -152,7 +152,8 @@ async def run_stages_in_memory(
     """
     key, projections, clock = installation.report_key, installation.projections, installation.clock
     process, view = await installation.commits.process(early=SEEN_EARLY)
-    leading = Leading(projections, installation.inputs, clock, installation.settings.leader)
+    leader, finish_within = installation.settings.leader, installation.settings.worker.shutdown_timeout
+    leading = Leading(projections, installation.inputs, clock, leader, finish_within)
     followers = {"recorder": partial(recorded_by, installation.recorded)}
     commits = installation.commits.storage(process, projections, key, takers(), followers)
     event_streams, lead = event_streams_of(installation, installation.events, leading, process.name, names, clock)

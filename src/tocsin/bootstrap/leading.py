@@ -24,6 +24,8 @@ class Leading:
     """The log that gives leaders their time."""
     clock: Clock
     leader: Leader
+    finish_within: float
+    """Seconds that the decisions of a process get at its end."""
 
     def leases(self, stages: Sequence[BoundStage], name: str, writer: CommitWriter, readers: Readers) -> StageLeases:
         """Return the candidates of a process for the leases of its stages.
@@ -66,7 +68,7 @@ class Leading:
         `running`, `electing`: the tasks of the loop, which may have failed, and of the leases.
         """
         leaving = asyncio.ensure_future(loop.leave())
-        ending = asyncio.ensure_future(self.clock.sleep(self.leader.ttl))
+        ending = asyncio.ensure_future(self.clock.sleep(min(self.leader.ttl, self.finish_within)))
         await asyncio.wait((leaving, ending, running), return_when=asyncio.FIRST_COMPLETED)
         await asyncio.wait((electing, ending), return_when=asyncio.FIRST_COMPLETED)
         for task in (leaving, ending, electing):

@@ -243,7 +243,10 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         agents = NatsAgentChannel(installation.connection, installation.names)
         fetches = NatsFetchChannel(installation.connection, installation.names)
         streams = NatsEventStreams(installation.connection, installation.names)
-        leading = Leading(installation.projections, installation.inputs, installation.clock, settings.leader)
+        finish_within = settings.worker.shutdown_timeout
+        leading = Leading(
+            installation.projections, installation.inputs, installation.clock, settings.leader, finish_within
+        )
         event_streams, lead = event_streams_of(installation, streams, leading, process.name, running, LoopClock())
         named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
         channels = {name: channel_of(installation, name, channel) for name, channel in named}
@@ -274,14 +277,13 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
                 stage,
                 policy,
                 installation.names,
-                finish_within=settings.worker.shutdown_timeout,
+                finish_within=finish_within,
                 inbox_prefix=settings.nats.inbox_prefix,
                 fast_client=settings.nats.fast_client,
             )
             broker.include_router(router)
         stack.push_async_callback(_stop, broker)
-        await broker.start()
-        _raise_if_cancelled()
+        await _start(broker)
         _log.info("stages running", action="stages-started", stages=running)
         if ready is not None:
             ready.set()
@@ -303,7 +305,7 @@ async def _fed(
     broker, names = _Broker(connection.client), installation.names
     fed = FedSubscribers(broker, names, names.commits_stream, stages)
     stack.push_async_callback(_stop, broker)
-    await broker.start()
+    await _start(broker)
     return fed
 
 
@@ -372,8 +374,9 @@ async def recorded_by(history: History) -> int:
     return max([await history.offset(stream) for stream in RECORDED])
 
 
-def _raise_if_cancelled() -> None:
-    """Raise a cancellation again that the client swallowed while it connected."""
+async def _start(broker: NatsBroker) -> None:
+    """Start subscribers, and raise a cancellation again that the client swallowed while it connected."""
+    await broker.start()
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
