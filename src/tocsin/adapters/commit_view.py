@@ -159,7 +159,7 @@ class CommitView:
 
     def explode(self, shown: Shown, /) -> None:
         if shown.is_own:
-            note_decisions([one for one in shown.recorded if one is not None])
+            note_decisions(shown)
         receivers, kinds = self._routes.to, self._kinds
         for place, event in enumerate(shown.events if self._feeds or kinds else ()):
             feeds, is_known = receivers(event.subject), bool(kinds) and event.subject.partition(".")[0] in kinds
@@ -448,10 +448,14 @@ def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
     return [one for one in events if one.sequence >= first or newest[one.subject] is one]
 
 
-def note_decisions(recorded: Sequence[Recorded[Message]]) -> None:
-    """Write the log lines of the events of this process's own commit."""
-    if decided := [one for one in recorded if not is_log_event(one.subject)]:
-        note_line(Append(tuple(one.message for one in decided), 0), [one.sequence for one in decided])
+def note_decisions(shown: Shown) -> None:
+    """Write the log lines of the events of this process's own commit, each with its stage."""
+    for event, recorded in zip(
+        shown.events, shown.recorded, strict=False
+    ):  # without recorded events if none is decoded
+        if recorded is not None and not is_log_event(event.subject):
+            with telemetry.bound(stage=event.by):
+                note_line(Append((recorded.message,), 0), [recorded.sequence])
 
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:

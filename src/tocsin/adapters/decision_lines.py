@@ -79,8 +79,9 @@ def write_lines(write: Write, sequences: Sequence[int]) -> None:
         name = _name_of(write.timer)
         _log.debug(f"{name} set", action=name, until=write.until, **_fields(write.timer))
     else:
-        name = _name_of(write.message)
-        _log.debug(f"{name} sent", action=name, subject=write.subject, **_fields(write.message))
+        for message in getattr(write.message, "reports", (write.message,)):
+            name = _name_of(message)
+            _log.debug(f"{name} sent", action=name, subject=write.subject, **_fields(message))
 
 
 def note_traces(writes: Iterable[Write]) -> None:

@@ -35,15 +35,17 @@ _decode: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 class ReportList(Message):
     """Encoded reports, as one message."""
 
-    def __init__(self, reports: "list[_Waiting]") -> None:
-        self._reports = reports
+    def __init__(self, waiting: "list[_Waiting]") -> None:
+        self._waiting = waiting
+        self.reports = [one.report for one in waiting]
 
     def encode(self) -> bytes:
         """Return the list as JSON."""
-        return b"[%b]" % b",".join(waiting.body for waiting in self._reports)
+        return b"[%b]" % b",".join(waiting.body for waiting in self._waiting)
 
 
 class _Waiting(msgspec.Struct):
+    report: Report
     body: bytes
     message_id: str
     stored: "asyncio.Future[int]"
@@ -75,7 +77,7 @@ class ListedReports:
         loop = asyncio.get_running_loop()
         if not self._waiting:
             loop.call_soon(self._send)
-        waiting = _Waiting(message.encode(), message_id, loop.create_future())
+        waiting = _Waiting(message, message.encode(), message_id, loop.create_future())
         self._waiting.append(waiting)
         return await waiting.stored
 
