@@ -15,7 +15,7 @@ from typing import Final
 from pydantic_core import from_json
 
 from ....ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
-from ....subjects import Stream
+from ....subjects import COMMITS, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.transport import Outgoing
@@ -23,6 +23,7 @@ from ..client.wire import stored_sequence, too_large
 from ..consumers.pull import Received
 from ..core_messages import CoreMessages
 from .follow import read
+from .writer import APPENDS
 
 MAX_NAME_BYTES: Final = 300
 """Bytes of the name of a process that requests its turn."""
@@ -68,7 +69,9 @@ class NatsCommitLog:
         if refusal and refusal.get("err_code") in wire.WRONG_LAST_SEQUENCE:
             last = _LAST.search(refusal["description"])
             raise CommitRefused(partition, None if last is None else int(last[1]))
-        return stored_sequence(message.subject, reply.data)
+        sequence = stored_sequence(message.subject, reply.data)
+        APPENDS.add(1, {"stream": COMMITS})
+        return sequence
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         """Return the first message after a sequence, from the leader of the stream."""

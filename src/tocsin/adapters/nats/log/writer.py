@@ -30,7 +30,7 @@ from ..client.transport import Outgoing
 PATIENCE_S: Final = 15.0
 """How long a batch of inputs is sent again while there is no reply."""
 FIRST_PAUSE_S: Final = 0.1
-_appends: Final = telemetry.meter().create_counter(
+APPENDS: Final = telemetry.meter().create_counter(
     "tocsin_appends", unit="{message}", description="Messages that this process stored, by stream."
 )
 _LABELS: Final = {stream: {"stream": stream.value} for stream in Stream}
@@ -108,7 +108,7 @@ class LogWriter:
                 raise error
             await asyncio.sleep(pause)
             pause *= 2
-        _appends.add(len(inputs), _LABELS[_stream_of(inputs[0])])
+        APPENDS.add(len(inputs), _LABELS[_stream_of(inputs[0])])
         decision_lines.note_traces(inputs)
         for write in inputs:
             decision_lines.write_lines(write, ())
@@ -167,7 +167,7 @@ class LogWriter:
                 stream = _stream_of(write)
                 counts[stream] = counts.get(stream, 0) + 1
         for stream, count in counts.items():
-            _appends.add(count, _LABELS[stream])
+            APPENDS.add(count, _LABELS[stream])
         return done
 
     def _message(self, write: Write) -> Outgoing:
