@@ -27,6 +27,8 @@ FIRST_KEY: Final = "k1"
 FIRST_PARTITION: Final = 0
 """The partition of an installation that has one."""
 MAX_EVENTS: Final = 4_096
+MAX_CALL_BYTES: Final = 524_288
+"""Bytes of the events of one decision."""
 MAX_COMMIT_BYTES: Final = 786_432
 """Bytes of a body. A server must accept 1 MiB (`max_payload`), so that headers have room."""
 RESTORED: Final = "log.restored"

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from .. import subjects, telemetry
-from ..domain.commit import CommitEvent
+from ..domain.commit import MAX_CALL_BYTES, CommitEvent
 from ..domain.events import Message, Recorded, Report
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .asked import Asked, AskedView, is_in_log
@@ -22,7 +22,6 @@ from .fold import EVENTS, Fold
 from .fold_view import View
 from .pending import Pending
 from .poison import (
-    MAX_CALL_BYTES,
     MAX_CALL_EVENTS,
     DeadlyDecision,
     DecisionTooLarge,

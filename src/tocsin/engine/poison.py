@@ -13,6 +13,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain import execution, ids
+from ..domain.commit import MAX_CALL_BYTES
 from ..domain.errors import TocsinError
 from ..domain.events import Due, Failure, Message, Passed, PoisonMessage, Skipped
 from ..domain.log_events import Poison
@@ -25,8 +26,6 @@ from .kinds import EXECUTION
 
 MAX_CALL_EVENTS: Final = 256
 """Events of one call of `decide`."""
-MAX_CALL_BYTES: Final = 524_288
-"""Bytes of the events of one call."""
 NO_JOB: Final = "-"
 """The job of a dead letter if its input has no job name, or an invalid job name.
 

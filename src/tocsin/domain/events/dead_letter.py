@@ -1,6 +1,6 @@
 """Events of dead letters: failed executions, poison messages, and their replays."""
 
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -149,13 +149,6 @@ class PoisonMessage(DeadLetterFact, frozen=True, kw_only=True):
         if message_id is None:
             return self
         return self.changed(message_id=message_id[:MAX_MESSAGE_ID_LENGTH])
-
-    def shortened(self, limit: int) -> "PoisonMessage":
-        """Return this dead letter with at most `limit` bytes of the message's body."""
-        body = b64decode(self.body)
-        if len(body) <= limit:
-            return self
-        return self.changed(body=b64encode(body[:limit]).decode(), is_cut=True)
 
 
 class Replayed(DeadLetterFact, frozen=True, kw_only=True):

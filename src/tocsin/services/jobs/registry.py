@@ -145,7 +145,7 @@ class Registry:
 
     async def _check(self, definitions: Collection[JobDefinition]) -> tuple[Namespace, ...]:
         """Refuse definitions that this installation cannot store or run; return its namespaces."""
-        check_sizes(definitions, self._log.max_message_bytes)
+        check_sizes(definitions)
         await check_class(definitions, self._log, self._bridged)
         check_transports(definitions, self._bridged)
         check_timeouts(definitions, (await self.policies.newest()).policy)

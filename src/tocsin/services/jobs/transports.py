@@ -1,9 +1,9 @@
 """The transports of queues, and the work that their workers can do."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final
 
 from ...domain import execution_plan, shard_map
+from ...domain.commit import MAX_CALL_BYTES
 from ...domain.definition import (
     LEADER_ONLY,
     QUORUM_REPLICAS,
@@ -21,9 +21,6 @@ from ...ports import EventLog
 from ..shards import ShardMaps
 from .dependencies import MaySee, all_visible, shown
 from .job import Job
-
-DEFAULT_LIMIT_BYTES: Final = 1_048_576
-"""The largest message that a NATS server accepts by default."""
 
 
 async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridged: Collection[str]) -> None:
@@ -124,28 +121,24 @@ async def check_dependents(
             raise DefinitionError(problem)
 
 
-def check_sizes(definitions: Iterable[JobDefinition], limit: int) -> None:
-    """Refuse jobs whose executions might not fit a message of `limit` bytes.
+def check_sizes(definitions: Iterable[JobDefinition]) -> None:
+    """Refuse jobs whose executions might not fit a decision.
 
-    The limits of a definition are made for a server's default. But each step of a plan repeats the job's retry policy.
+    Each step of a plan repeats the job's retry policy, and may have a copy of the trigger's input.
 
     Raises:
         DefinitionError: a job is too large.
     """
-    sizes = {
-        definition.name: execution_plan.largest_message_bytes(definition)
-        for definition in definitions
-        if definition.dag or limit < DEFAULT_LIMIT_BYTES
-    }
+    sizes = {each.name: execution_plan.largest_message_bytes(each) for each in definitions}
     problems = [
         DefinitionProblem(
-            f"the plan of an execution, with a trigger's input, may need {size:,} bytes, and the NATS server accepts "
-            f"messages of {limit:,}: divide the job, or raise `max_payload` of the server",
+            f"the plan of an execution, with a trigger's input, may need {size:,} bytes, and a decision holds at most "
+            f"{MAX_CALL_BYTES:,}: divide the job, or keep large data in a store and refer to it",
             job=f"job `{name}`",
             code="too-large",
         )
         for name, size in sizes.items()
-        if size > limit
+        if size > MAX_CALL_BYTES
     ]
     if problems:
         raise DefinitionError(*problems)
