@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import World
-from tests.cli.test_audit import busy
+from tests.cli.test_audit import busy, stages
 from tocsin.domain.events import Completed, ExecutionFact, Started
 
-__all__ = ["busy"]  # the fixture
+__all__ = ["busy", "stages"]  # the fixtures
 
 
 def replayed(world: World, *args: str) -> Any:  # noqa: ANN401 - JSON
