@@ -97,6 +97,7 @@ def _run(
     return {command: int(code) for code, _, command in codes}
 
 
+@pytest.mark.slow
 def test_closed_pipe_ends_every_command_quietly(tmp_path: Path) -> None:
     codes = _run(tmp_path, closed=True)
     assert {command: code for command, code in codes.items() if code not in range(6)} == {}
@@ -111,6 +112,7 @@ def test_closed_pipe_is_no_error_for_users() -> None:
     assert done.stderr == b""
 
 
+@pytest.mark.slow
 def test_every_command_speaks_ascii(tmp_path: Path) -> None:
     codes = _run(tmp_path, environment=ASCII)
     assert {command: code for command, code in codes.items() if code not in range(6)} == {}
@@ -161,6 +163,7 @@ def test_name_of_a_file_may_have_any_bytes(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_every_command_runs_without_home_and_disk() -> None:
     """The user has no entry in the password file, and the folder takes no file."""
     codes = _run(Path("/proc"), prelude=HOMELESS)
