@@ -329,7 +329,7 @@ async def test_part_waits_until_the_log_is_folded(*, is_wanted_before: bool) -> 
 
         async def want() -> None:
             wanted.append(asyncio.create_task(installation.commits.view()))
-            await asyncio.sleep(0)  # it asks
+            await asyncio.sleep(0)  # it begins
 
         if is_wanted_before:
             await want()

@@ -449,7 +449,7 @@ def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
 
 
 def note_decisions(shown: Shown) -> None:
-    """Write the log lines of the events of this process's own commit, each with its stage."""
+    """Write the log lines of the events of an own commit, each with its stage."""
     for event, recorded in zip(
         shown.events, shown.recorded, strict=False
     ):  # without recorded events if none is decoded
