@@ -159,8 +159,10 @@ def s3() -> "Iterator[S3Server]":
 
 
 @pytest.fixture(autouse=True)
-def _logging_as_at_first() -> None:
-    """Reset the logging configuration that an earlier test set for the whole process.
+def _logging_as_at_first() -> Iterator[None]:
+    """Reset the logging configuration that a test set for the whole process.
+
+    A handler that a test left would write to its closed stream at the end of the run, in place of the names of failed tests.
 
     Tracebacks are plain: with every local variable, as structlog prints them at first, one takes up to ten seconds.
     """
@@ -170,6 +172,10 @@ def _logging_as_at_first() -> None:
     structlog.configure(processors=[*others, renderer])
     for name in ("tocsin", "tocsin.task"):  # a level of an earlier test would have this test write lines
         logging.getLogger(name).setLevel(logging.NOTSET)
+    root = logging.getLogger()
+    before = root.handlers, root.level
+    yield
+    root.handlers, root.level = before
 
 
 @pytest.fixture
