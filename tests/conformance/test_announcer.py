@@ -12,7 +12,7 @@ from nats.errors import TimeoutError as NatsTimeoutError
 
 from tests.conformance.worlds import NatsWorld
 from tocsin import subjects
-from tocsin.adapters.nats.log.announcer import AT_ONCE, NUMBER, Announcer, _OtherAnnouncer
+from tocsin.adapters.nats.log.announcer import AT_ONCE, NUMBER, Announcer
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.domain.events import CronTriggered, Message, Recorded
 from tocsin.domain.events.public import CronTriggeredData
@@ -152,7 +152,7 @@ async def test_paused_announcer_is_refused_after_removal_of_events(nats: NatsWor
     assert (expect, number) == (0, 0)
     assert await heard(nats, up_to(4), 4) == ["1", "2", "3", "4"]
     await nats.connection.client.jetstream().purge_stream(nats.names.stream(Stream.LOG))
-    with pytest.raises(_OtherAnnouncer):
+    with pytest.raises(SequenceConflict):
         await paused._announce(up_to(4), expect)
     with pytest.raises(SequenceConflict):
         await paused._note(2)

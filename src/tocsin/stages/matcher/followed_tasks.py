@@ -73,9 +73,13 @@ class Unread(Message):
 
     __slots__ = ("body",)
 
-    def __init__(self, _: str, body: bytes) -> None:
-        """Implement `ports.Decode`."""
+    def __init__(self, body: bytes) -> None:
         self.body = body
+
+
+def unread(_: str, body: bytes) -> Unread:
+    """Implement `ports.Decode`."""
+    return Unread(body)
 
 
 def read(recorded: Recorded[Message]) -> Recorded[Message]:

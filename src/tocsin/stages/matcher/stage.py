@@ -144,7 +144,7 @@ class Matcher:
         place = await self._place.load()
         if place.scopes:
             await self._read_oldest(place)
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.Unread):
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.unread):
             for scope in batch.undone:
                 self.board.forget(scope)
             for recorded in batch.messages:
@@ -156,7 +156,7 @@ class Matcher:
     async def _read_oldest(self, place: Place) -> None:
         """Read the oldest open tasks as they are followed, up to the saved place."""
         async with aclosing(
-            self._log.follow(Stream.LOG, *place.scopes, after=place.since, decode=followed_tasks.Unread)
+            self._log.follow(Stream.LOG, *place.scopes, after=place.since, decode=followed_tasks.unread)
         ) as batches:
             async for batch in batches:
                 for recorded in batch.messages:

@@ -12,8 +12,6 @@ import json
 from collections.abc import Sequence
 from typing import Final, cast
 
-from pydantic_core import from_json
-
 from .... import telemetry
 from ....domain import json_codec
 from ....domain.events import Message, PublicEvent, Recorded
@@ -32,10 +30,6 @@ AT_ONCE: Final = 256
 """Events of one write."""
 
 _log = telemetry.get_logger("tocsin.announcer")
-
-
-class _OtherAnnouncer(Exception):
-    """Another announcer was faster."""
 
 
 class Announcer:
@@ -57,10 +51,7 @@ class Announcer:
         while True:
             try:
                 await self._run()
-            except (
-                _OtherAnnouncer,
-                SequenceConflict,
-            ):  # with replicas, the server may also refuse what follows a message in flight
+            except SequenceConflict:  # with replicas, the server may also refuse what follows a message in flight
                 self._at_once = max(1, self._at_once // 2)
                 _log.debug("another announcer is faster", action="announcer-behind")
             except LogUnavailable as error:
@@ -114,12 +105,10 @@ class Announcer:
             for place, recorded in enumerate(events)
         ]
         for message, reply in zip(outgoing, await self._connection.request_each(outgoing), strict=True):
-            if isinstance(reply, LogUnavailable):
-                raise reply
-            error = from_json(reply.data).get("error")
-            if error and error.get("err_code") in wire.WRONG_LAST_SEQUENCE:
-                raise _OtherAnnouncer
-            expect = wire.stored_sequence(message.subject, reply.data)
+            result = wire.result_of(message.subject, reply)
+            if isinstance(result, Exception):
+                raise result
+            expect = result
         return expect
 
 
