@@ -6,7 +6,7 @@ lost too many workers, the lease keeper publishes a report of failure, on which 
 Implements the visibility timeout of ojs-worker-protocol, the execution timeout of ojs-timeouts, `expires_at` of ojs-core.
 """
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -46,10 +46,10 @@ class LeaseKeeper:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def expiries(self, state: Execution) -> Iterator[Deadline]:
+    def expiries(self, state: Execution) -> Sequence[Deadline]:
         """Return when an execution expires that has not started."""
-        if state.requested is not None and not state.is_over and (at := state.request.plan.expires_at) is not None:
-            yield Deadline(at)
+        at = None if state.requested is None or state.is_over else state.requested.plan.expires_at
+        return () if at is None else (Deadline(at),)
 
     def on_expiry(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the state decides
         """Expire an execution."""

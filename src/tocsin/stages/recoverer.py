@@ -4,13 +4,13 @@ It decides at deadlines of executions. No message is lost between stages. An exe
 followed: that is a defect of a program, of this version or an earlier one.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 from .. import subjects
 from ..domain import execution, ids, recovery
-from ..domain.events import Failed, Lost, Recovered, Report
+from ..domain.events import Failed, Lost, Plan, Recovered, Report
 from ..domain.execution import Execution, Phase, Status
 from ..domain.lock import Lock
 from ..domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
@@ -41,27 +41,27 @@ class Recoverer:
         """Return the decider by the settings."""
         return cls(key, _policy_of(settings), frozenset(settings.bridged_queues))
 
-    def deadlines_of(self, state: Execution) -> Iterator[Deadline]:
+    def deadlines_of(self, state: Execution) -> Sequence[Deadline]:
         """Return when an open execution, or its attempt, has taken too long."""
         if state.requested is None or state.is_over or state.is_held:
-            return  # the dependency keeper and the agent keeper bound the waits before the lock
+            return ()  # the dependency keeper and the agent keeper bound the waits before the lock
         if state.status is Status.PLANNED and state.planned_at is not None:
-            yield Deadline(state.planned_at + self._policy.threshold, STALLED)
-        elif state.decided is not None:
-            if (at := recovery.expiry_of(state.requested.plan, state.decided.time)) is not None:
-                yield Deadline(at, EXPIRY)
-            yield from self._of_steps(state, state.decided.time)
+            return (Deadline(state.planned_at + self._policy.threshold, STALLED),)
+        return () if state.decided is None else self._of_steps(state, state.requested.plan, state.decided.time)
 
-    def _of_steps(self, state: Execution, admitted_at: datetime) -> Iterator[Deadline]:
-        is_stalled = bool(execution.ready_steps(state))
+    def _of_steps(self, state: Execution, plan: Plan, admitted_at: datetime) -> list[Deadline]:
+        expires = recovery.expiry_of(plan, admitted_at)
+        deadlines = [] if expires is None else [Deadline(expires, EXPIRY)]
+        phases = set[Phase]()
         for name, step in state.steps.items():
+            phases.add(step.phase)
             if step.phase is Phase.STARTED and step.claimed_at is not None:
                 limit = recovery.limit_of(execution.planned_step(state, name), self._policy)
-                yield Deadline(step.claimed_at + limit, f"{ATTEMPT}{name}.{step.claim}")
-            is_stalled = is_stalled or step.phase is Phase.LOST
-        if is_stalled:
+                deadlines.append(Deadline(step.claimed_at + limit, f"{ATTEMPT}{name}.{step.claim}"))
+        if Phase.LOST in phases or (Phase.WAITING in phases and execution.ready_steps(state)):
             since = admitted_at if state.recovered_at is None else max(admitted_at, state.recovered_at)
-            yield Deadline(since + self._policy.threshold, STALLED)
+            deadlines.append(Deadline(since + self._policy.threshold, STALLED))
+        return deadlines
 
     def on_deadline(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:
         """Decide on an execution or attempt that has taken too long."""

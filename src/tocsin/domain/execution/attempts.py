@@ -30,7 +30,7 @@ from ..events import (
 )
 from .lifecycle import cancel, unstarted_steps
 from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
-from .steps import IN_FLIGHT, RUNNING, Phase, Step, StepStates
+from .steps import IN_FLIGHT, RUNNING, Phase, Step
 from .tasks import dispatch, ready_steps
 from .workflow import callbacks
 
@@ -208,15 +208,15 @@ def _goes_on(state: Execution) -> bool:
 
 
 def _is_in_flight(state: Execution) -> bool:
-    if isinstance(state.steps, StepStates):
-        return state.steps.in_flight > 0
-    return any(step.phase in IN_FLIGHT for step in state.steps.values())
+    if isinstance(state.steps, dict):
+        return any(step.phase in IN_FLIGHT for step in state.steps.values())
+    return state.steps.in_flight > 0
 
 
 def _is_completed(state: Execution) -> bool:
-    if isinstance(state.steps, StepStates):
-        return state.steps.is_completed
-    return all(step.phase is Phase.COMPLETED for step in state.steps.values())
+    if isinstance(state.steps, dict):
+        return all(step.phase is Phase.COMPLETED for step in state.steps.values())
+    return state.steps.is_completed
 
 
 def _failed(state: Execution, last: str) -> Failed:

@@ -94,6 +94,8 @@ class Status(StrEnum):
     FANNED_OUT = "fanned-out"
     """It stands for executions on several shards."""
 
+    __hash__ = str.__hash__  # as for `Phase`
+
 
 TERMINAL_STATUSES: Final = frozenset(
     {Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.SKIPPED, Status.FANNED_OUT}
@@ -112,7 +114,7 @@ class Execution(msgspec.Struct, frozen=True):
     status: Status = Status.UNKNOWN
     requested: Requested | None = None
     fence: int | None = None
-    steps: Mapping[str, Step] = msgspec.field(default_factory=dict)
+    steps: dict[str, Step] | StepStates = msgspec.field(default_factory=dict)
     recoveries: int = 0
     recovered_at: datetime | None = None
     deaths: Mapping[str, tuple[Death, ...]] = msgspec.field(default_factory=dict)
@@ -206,7 +208,7 @@ def waiting_steps(state: Execution) -> tuple[str, ...]:
 def with_step(state: Execution, name: str, step: Step) -> Execution:
     # This runs for every event, and `dataclasses.replace` takes three times as long.
     old = state.steps
-    steps = old.with_step(name, step) if isinstance(old, StepStates) else {**old, name: step}
+    steps = {**old, name: step} if isinstance(old, dict) else old.with_step(name, step)
     return Execution(
         state.status,
         state.requested,
@@ -220,9 +222,9 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
 
 
 def planned_step(state: Execution, name: str) -> PlannedStep:
-    if isinstance(state.steps, StepStates):
-        return state.steps.planned[name]
-    return next(step for step in state.request.plan.steps if step.name == name)
+    if isinstance(state.steps, dict):
+        return next(step for step in state.request.plan.steps if step.name == name)
+    return state.steps.planned[name]
 
 
 class Identity(TypedDict):
@@ -268,6 +270,14 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
     """Return the state after an event; an event that does not fit changes nothing."""
     fact = recorded.message
     match fact:
+        case Dispatched():
+            if (admission := admission_of(recorded)) is not None:
+                state = _admitted(state, admission)
+            return with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
+        case Started():
+            return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded))
+        case Completed():
+            return msgspec.structs.replace(_with_last_step(state, fact), status=Status.COMPLETED)
         case Admitted():
             return _admitted(state, Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
         case Planned():
@@ -276,12 +286,6 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return msgspec.structs.replace(state, settled=fact)
         case Proposed() | Acknowledged() | QuorumSettled():
             return msgspec.structs.replace(state, quorum=quorum.evolve(state.quorum, recorded))
-        case Dispatched():
-            if (admission := admission_of(recorded)) is not None:
-                state = _admitted(state, admission)
-            return with_step(state, fact.step, Step(Phase.DISPATCHED, fact.attempt, task=recorded.sequence))
-        case Started():
-            return with_step(state, fact.step, _started(state.steps.get(fact.step, Step()), fact, recorded))
         case Recovered():
             return _recovered(state, fact)
         case Released():
@@ -298,8 +302,6 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return with_step(
                 state, fact.step, Step(Phase.EXHAUSTED, fact.attempt, error=fact.error, reason=fact.reason)
             )
-        case Completed():
-            return msgspec.structs.replace(_with_last_step(state, fact), status=Status.COMPLETED)
         case Failed():
             return msgspec.structs.replace(_with_last_step(state, fact), status=Status.FAILED)
         case Cancelled():
@@ -325,7 +327,7 @@ def _admitted(state: Execution, admission: Recorded[Admitted]) -> Execution:
     )
 
 
-def _steps_of(plan: Plan) -> Mapping[str, Step]:
+def _steps_of(plan: Plan) -> dict[str, Step] | StepStates:
     first = Step()
     if plan.start_at is not None:
         first = Step(Phase.RETRYING, next_attempt_at=plan.start_at)  # the first attempt waits like a retry
@@ -341,7 +343,7 @@ def _with_last_step(state: Execution, end: Completed | Failed) -> Execution:
     An execution with a single step does not need it, unless it is a workflow.
     """
     name, attempt = end.step, end.attempt
-    if name is None or attempt is None or not isinstance(state.steps, StepStates):
+    if name is None or attempt is None or isinstance(state.steps, dict):
         return state
     if isinstance(end, Completed) or end.step_completed:
         step = Step(Phase.COMPLETED, attempt, result=end.result, claim=_last_claim(state, name))

@@ -30,6 +30,8 @@ class Phase(StrEnum):
     COMPLETED = "completed"
     EXHAUSTED = "exhausted"
 
+    __hash__ = str.__hash__  # that of an enumeration is slow
+
     @property
     def is_end(self) -> bool:
         return self in {Phase.COMPLETED, Phase.EXHAUSTED}

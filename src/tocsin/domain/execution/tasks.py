@@ -12,7 +12,7 @@ from ..definition import LEADER_ONLY, value_of
 from ..events import Admission, Admitted, Dispatched, Input, PlannedStep, Requested, TaskLimit
 from ..ownership import EXECUTOR
 from .state import Execution, Status, planned_step
-from .steps import Phase, Step, StepStates
+from .steps import Phase, Step
 
 MAX_UPSTREAM_BYTES: Final = 393_216
 """Bytes of upstream results in a task, which is one event: a decision has at most 512 KiB."""
@@ -33,9 +33,9 @@ def ready_steps(state: Execution, last: str | None = None) -> tuple[PlannedStep,
 
     `last` is the step that completed last, if that is known.
     """
-    if isinstance(state.steps, StepStates):
-        return state.steps.ready_steps(last)
-    return tuple(step for step in state.request.plan.steps if is_ready(state.steps, step))
+    if isinstance(steps := state.steps, dict):
+        return tuple([step for step in state.request.plan.steps if is_ready(steps, step)])
+    return steps.ready_steps(last)
 
 
 def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatched:

@@ -4,7 +4,7 @@ The matcher takes the `dispatched` events from the log itself. A request to canc
 a replay completes, the dead letter that it replayed is resolved.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -58,9 +58,9 @@ class DagAdvancer:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def retries(self, state: Execution) -> Iterator[Deadline]:
+    def retries(self, state: Execution) -> Sequence[Deadline]:
         """Return when the steps of an execution are tried again."""
-        return (Deadline(at, f"{step}.{attempt}") for step, attempt, at in execution.retry_times(state))
+        return [Deadline(at, f"{step}.{attempt}") for step, attempt, at in execution.retry_times(state)]
 
     def on_retry_due(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the retry is due
         """Dispatch the retry of a step."""

@@ -43,10 +43,10 @@ class DependencyKeeper:
         ref = execution_state(fact.job, fact.execution_id)
         return decided(ref, _settle(ref, states, now))
 
-    def deadlines_of(self, state: Execution) -> Iterator[Deadline]:
+    def deadlines_of(self, state: Execution) -> Sequence[Deadline]:
         """Return when the time of an execution is over that waits for other jobs."""
-        if state.is_dependent and state.planned_at is not None:
-            yield Deadline(state.planned_at + _patience(state))
+        waits_since = state.planned_at if state.is_dependent else None
+        return () if waits_since is None else (Deadline(waits_since + _patience(state)),)
 
     def on_deadline(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the state decides
         """Examine an execution after its time is over."""
