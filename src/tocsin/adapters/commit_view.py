@@ -102,7 +102,7 @@ class CommitView:
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
-        self._routes = Routes[_Feed](())
+        self._routes = self._early_routes = self._late_routes = Routes[_Feed](())
         self._terms: dict[str, LogTerms] = {}
         """The terms of leaders that were read, by lease."""
         self._known: dict[str, list[Recorded[Message] | DecodeError]] = {}
@@ -135,7 +135,7 @@ class CommitView:
 
     def decided(self, event: CommitEvent, recorded: Recorded[Message], /) -> bool:
         """Show an event that is not stored yet to the followers that decide on it."""
-        early = [feed for feed in self._routes.to(event.subject) if feed.is_early]
+        early = self._early_routes.to(event.subject)
         for feed in early:
             feed.events.append(
                 SharedEvent(recorded.sequence, event.subject, recorded.time, event.body, event.cause, recorded)
@@ -160,15 +160,14 @@ class CommitView:
     def explode(self, shown: Shown, /) -> None:
         if shown.is_own:
             note_decisions(shown)
-        receivers, kinds = self._routes.to, self._kinds
+        receivers, kinds = (self._late_routes if shown.is_own else self._routes).to, self._kinds
         for place, event in enumerate(shown.events if self._feeds or kinds else ()):
             feeds, is_known = receivers(event.subject), bool(kinds) and event.subject.partition(".")[0] in kinds
             if feeds or is_known:
                 recorded = shown.recorded[place] if shown.recorded else None
                 one = SharedEvent(shown.first + place, event.subject, shown.at, event.body, event.cause, recorded)
                 for feed in feeds:
-                    if not (feed.is_early and shown.is_own):
-                        feed.events.append(one)
+                    feed.events.append(one)
                 if is_known:
                     self._remember(one)
         self._number = shown.first + len(shown.events) - 1
@@ -256,7 +255,9 @@ class CommitView:
                 await asyncio.sleep(PAUSE_S)
 
     def _route(self) -> None:
-        self._routes = Routes((filter_, feed) for feed in self._feeds for filter_ in feed.filters)
+        early = [(filter_, feed) for feed in self._feeds if feed.is_early for filter_ in feed.filters]
+        late = [(filter_, feed) for feed in self._feeds if not feed.is_early for filter_ in feed.filters]
+        self._routes, self._early_routes, self._late_routes = Routes([*early, *late]), Routes(early), Routes(late)
 
     async def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
         """Yield events after a number, up to a number, from the nearest known head."""
@@ -449,13 +450,12 @@ def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
 
 
 def note_decisions(shown: Shown) -> None:
-    """Write the log lines of the events of an own commit, each with its stage."""
-    for event, recorded in zip(
-        shown.events, shown.recorded, strict=False
-    ):  # without recorded events if none is decoded
-        if recorded is not None and not is_log_event(event.subject):
-            with telemetry.bound(stage=event.by):
-                note_line(Append((recorded.message,), 0), [recorded.sequence])
+    """Write the log lines of the events of this process's own commit, each with its stage."""
+    pairs = zip(shown.events, shown.recorded, strict=False)  # without recorded events if none is decoded
+    for stage, decided in groupby(pairs, key=lambda pair: pair[0].by):
+        if stored := [one for event, one in decided if one is not None and not is_log_event(event.subject)]:
+            with telemetry.bound(stage=stage):
+                note_line(Append(tuple(one.message for one in stored), 0), [one.sequence for one in stored])
 
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:

@@ -71,8 +71,9 @@ def note(write: Write, sequences: Sequence[int]) -> None:
 def write_lines(write: Write, sequences: Sequence[int]) -> None:
     """Write the lines of a write of which the messages under `sequences` were stored."""
     if isinstance(write, Append):
-        for event, sequence in zip(write.events, sequences, strict=False):
-            _write_event(event, sequence)
+        if _level.isEnabledFor(logging.INFO):
+            for event, sequence in zip(write.events, sequences, strict=False):
+                _write_event(event, sequence)
     elif not _level.isEnabledFor(logging.DEBUG):
         return
     elif isinstance(write, Delay):
@@ -96,8 +97,6 @@ def note_traces(writes: Iterable[Write]) -> None:
 
 
 def _write_event(event: Message, sequence: int) -> None:
-    if not _level.isEnabledFor(logging.INFO):
-        return
     if type(event) in _ENDS and not _is_paused_time(event):
         name = _name_of(event)
         _log.info(

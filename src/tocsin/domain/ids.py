@@ -22,8 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 KEYED: Final = datetime(2020, 1, 1, tzinfo=UTC)
 """The time of ids that are made of a key alone."""
 _SECONDS_OF_A_DAY = 86_400
-_VERSION = 0x7000
-_VARIANT = 0x8000_0000_0000_0000
+_VARIANT: Final = {digit: "89ab"[int(digit, 16) % 4] for digit in "0123456789abcdef"}
+"""The first digit of the last part but one, by a random digit."""
 
 
 def occurrence_id(job: str, scheduled_time: datetime) -> str:
@@ -245,14 +245,11 @@ def draw(*parts: str) -> float:
 def _uuid7(at: datetime, *parts: str) -> str:
     since = at - _EPOCH
     milliseconds = (since.days * _SECONDS_OF_A_DAY + since.seconds) * 1_000 + since.microseconds // 1_000
-    random = int.from_bytes(_digest(*parts), "big")
-    high = (milliseconds & 0xFFFF_FFFF_FFFF) << 16 | _VERSION | random >> 116
-    low = _VARIANT | random & 0x3FFF_FFFF_FFFF_FFFF
-    digits = f"{high:016x}{low:016x}"
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+    time, random = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}", _digest(*parts).hex()
+    return f"{time[:8]}-{time[8:]}-7{random[:3]}-{_VARIANT[random[16]]}{random[17:20]}-{random[20:]}"
 
 
 def _digest(*parts: str) -> bytes:
     # The digest covers the lengths too, so that ("ab", "c") and ("a", "bc") differ.
-    encoded = [part.encode() for part in parts]
-    return blake2b(b"".join([len(part).to_bytes(4, "big") + part for part in encoded]), digest_size=16).digest()
+    content = [len(part).to_bytes(4, "big") + part for part in map(str.encode, parts)]
+    return blake2b(b"".join(content), digest_size=16).digest()

@@ -1,7 +1,8 @@
 """The decisions of a process since the last stored commit."""
 
 from datetime import datetime
-from typing import NamedTuple
+
+import msgspec
 
 from .. import subjects
 from ..domain.commit import CommitEvent
@@ -54,7 +55,7 @@ class Batch:
         self.size = mark.size
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """The end of a batch at some time."""
 
     calls: int

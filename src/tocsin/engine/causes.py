@@ -7,6 +7,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+import msgspec
+
 from .. import subjects, telemetry
 from ..domain.commit import LogHead
 from ..domain.events import Message, Recorded
@@ -38,7 +40,7 @@ STALE: Final = 4
 """Alarms of a stage that may be stale for each scope that has alarms."""
 
 
-class MessageCause(NamedTuple):
+class MessageCause(msgspec.Struct, frozen=True):
     """A decision to make: of a stage, on an event or an input."""
 
     stage: BoundStage

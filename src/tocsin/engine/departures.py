@@ -162,8 +162,9 @@ class Departures:
     def _note(self, scope: str) -> None:
         state = self._fold.states.get(scope)
         match state:
-            case Execution(is_over=True):
-                self._after_number(scope)
+            case Execution():
+                if state.is_over:
+                    self._after_number(scope)
             case UniqueKey():
                 self._note_key(scope, state)
             case DeadLetter():
@@ -246,8 +247,9 @@ class Departures:
 
     def _release(self, scope: str) -> None:
         """Look again at the executions that a scope held back."""
-        for blocked in sorted(self._blocked.pop(scope, ())):  # in each process in the same order
-            self._look_at(blocked)
+        if scope in self._blocked:
+            for blocked in sorted(self._blocked.pop(scope)):  # in each process in the same order
+                self._look_at(blocked)
 
     def _look_at(self, scope: str) -> None:
         state = self._fold.states.get(scope)

@@ -71,6 +71,7 @@ MAX_CHANGES: Final = 16
 """The most changes of a definition that are kept for requests with an earlier moment, beside the changes that its undecided time needs."""
 UNKNOWN_TIME: Final = datetime.min.replace(tzinfo=UTC)
 """The time of an event of which only the number and the content are known."""
+_NOWHERE: Final = Position()
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -162,8 +163,7 @@ class Fold:
         message, number = recorded.message, recorded.sequence
         scope = subjects.scope_of(message)
         first, put = scope.partition(".")[0], self.journal.put
-        kind = KINDS.get(first)
-        before = self.states.get(scope)
+        kind, before = KINDS.get(first), self.states.get(scope)
         if type(before) is Broken:
             self._break(scope, StoredEvent.of(recorded), before.error)
             return scope
@@ -175,18 +175,14 @@ class Fold:
                 self._mend(message)
             return scope
         try:
-            state = kind.evolve(kind.initial if before is None else before, recorded)
+            before = kind.initial if before is None else before
+            state = kind.evolve(before, recorded)
         except Exception as error:  # noqa: BLE001 - any error breaks this key alone
             self._break(scope, StoredEvent.of(recorded), repr(error), does_decode=True)
             return scope
         put(self.states, scope, state)
         self.on_change(scope)
-        self._keep_beside(recorded, scope, kind.initial if before is None else before, state)
-        return scope
-
-    def _keep_beside(self, recorded: Recorded[Message], scope: str, before: Any, state: Any) -> None:  # noqa: ANN401
-        """Keep the parts of an event that decisions need beside the state of its scope."""
-        message, first = recorded.message, scope.partition(".")[0]
+        # The parts of an event that decisions need beside the state of its scope.
         if self.quotas and first in {"execution", "dead-letter"}:
             on_event(self, recorded, before, state)
         if first == "execution":
@@ -195,10 +191,14 @@ class Fold:
         elif first == "ledger":
             self._keep_ledger(recorded, scope, before, state)
         elif first == "cron":
-            if (about := self.announcements.get(scope)) is None:
-                self.journal.put(self.announcements, scope, about := {})
-            key = message.data.job_id if isinstance(message, CronTriggered) else str(recorded.sequence)
-            self.journal.put(about, key, recorded)
+            self._keep_public(recorded, scope)
+        return scope
+
+    def _keep_public(self, recorded: Recorded[Message], scope: str) -> None:
+        message, put = recorded.message, self.journal.put
+        if (about := self.announcements.get(scope)) is None:
+            put(self.announcements, scope, about := {})
+        put(about, message.data.job_id if isinstance(message, CronTriggered) else str(recorded.sequence), recorded)
 
     def _keep_ledger(
         self, recorded: Recorded[Message], scope: str, before: ledger.Ledger, state: ledger.Ledger
@@ -333,7 +333,8 @@ class Fold:
 
     def is_lost(self, number: int | None) -> bool:
         """Return whether an event was given a number, and was lost."""
-        return number is not None and any(first < number <= last for first, last in self.gaps)
+        gaps = self.gaps
+        return bool(gaps) and number is not None and any(first < number <= last for first, last in gaps)
 
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored.
@@ -352,7 +353,7 @@ class Fold:
     def take(self, stage: str, source: str, taken: Taken) -> None:
         """Apply the positions that a commit takes for a stage."""
         place = stage, source
-        self.journal.put(self.positions, place, self.positions.get(place, Position()).take(taken))
+        self.journal.put(self.positions, place, self.position(stage, source).take(taken))
 
     # --- answers -------------------------------------------------------------------------------------------------------
 
@@ -386,7 +387,7 @@ class Fold:
 
     def position(self, stage: str, source: str) -> Position:
         """Return how far a stage has taken a source."""
-        return self.positions.get((stage, source), Position())
+        return self.positions.get((stage, source), _NOWHERE)
 
     @property
     def floor(self) -> int:

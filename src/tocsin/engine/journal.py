@@ -50,6 +50,6 @@ class Journal:
 
     def keep(self, table: Mapping[str, object]) -> list[str]:
         """Forget the old values of a stored commit; return a table's keys by first change."""
-        keys = dict.fromkeys(key for changed, key, _ in self._old if changed is table)
+        keys = dict.fromkeys([key for changed, key, _ in self._old if changed is table])
         self._old.clear()
         return list(keys)

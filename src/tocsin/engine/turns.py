@@ -35,6 +35,7 @@ class Kind(IntEnum):
 SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1}
 """Decisions of each class among eight, if all classes wait."""
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
+_REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value, Stream.TIMERS.value})
 _RUNS: Final = frozenset({"trigger", "enqueue"})
 _DEFINITION: Final = "define."
 """The beginning of the subjects of requests that define a job."""
@@ -42,7 +43,7 @@ _DEFINITION: Final = "define."
 
 def kind_of(source: str, subject: str) -> Kind:
     """Return the class of a message of a source."""
-    if source in {EVENTS, Stream.REPORTS.value, Stream.TIMERS.value}:
+    if source in _REPORTING:
         return Kind.REPORTS
     first = subjects.request_subject(subject).partition(".")[0]
     return Kind.RUNS if first in _RUNS else Kind.OPERATORS

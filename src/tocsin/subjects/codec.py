@@ -266,10 +266,10 @@ def turn_of(subject: str) -> tuple[str, str]:
     kind, job, *_ = f"{subject}..".split(".", 2)
     if kind in _OF_EXECUTION:
         return "", job  # most messages
-    publisher = publisher_of(subject)
-    _, job, *rest = f"{request_subject(subject)}.".split(".", 2)
-    of_public_name = "" if publisher is None else rest[0]
-    return publisher or "", f"{job}.{of_public_name}" if is_trigger(subject) else job
+    if (publisher := publisher_of(subject)) is None:
+        return "", f"{job}." if kind == "trigger" else job
+    _, job, of_public_name = f"{request_subject(subject)}.".split(".", 2)
+    return publisher, f"{job}.{of_public_name}" if is_trigger(subject) else job
 
 
 def is_trigger(subject: str) -> bool:

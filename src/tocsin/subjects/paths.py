@@ -339,9 +339,13 @@ def scope_of(message: e.Message) -> str:
 
     A public event and a change of a leader are guarded by their own subject.
     """
-    fact: Any = message
-    make = None if isinstance(message, e.LeadershipFact) else _scope(fact.__class__)
-    return subject_of(message) if make is None else make(message)
+    kind: Any = message.__class__
+    return _guard(kind)(message)
+
+
+@cache
+def _guard(kind: Any) -> Callable[[Any], str]:  # noqa: ANN401 - a class of messages
+    return subject_of if issubclass(kind, e.LeadershipFact) else _scope(kind) or subject_of
 
 
 @cache
