@@ -168,7 +168,7 @@ def test_claim_uses_a_slot_until_its_end() -> None:
     assert board.used_slots("a") == 1
     for _ in range(2):
         board.end_step(claim.task.scope, "main", sequence=claim.sequence + 1)
-        assert (board.used_slots("a"), board.agents, board.oldest()) == (0, (), (0, [], None))
+        assert (board.used_slots("a"), board.agents, [*board]) == (0, (), [])
 
 
 @pytest.mark.parametrize(
@@ -208,9 +208,9 @@ def test_claim_without_an_agent_lasts_until_its_end() -> None:
     of = task(1)
     board.dispatch(of)
     started(board, of, None, 2)
-    assert (len(board), board.agents, board.oldest()) == (0, (), (0, [of.scope], None))
+    assert (len(board), board.agents, [task.scope for task in board]) == (0, (), [of.scope])
     board.end_step(of.scope, of.step, sequence=3)
-    assert (board.oldest(), board.claims_of(NO_AGENT)) == ((0, [], None), ())
+    assert ([*board], board.claims_of(NO_AGENT)) == ([], ())
 
 
 def test_event_about_an_older_task_changes_nothing() -> None:
@@ -304,4 +304,4 @@ def test_board_is_consistent_after_any_moves(given_moves: list[tuple[int, int, s
     for each in [*board]:
         board.end_execution(each.scope)
     assert [*board] == []
-    assert (board.waiting, board.agents, board.oldest(), board.used_slots("a")) == ({}, (), (0, [], None), 0)
+    assert (board.waiting, board.agents, [*board], board.used_slots("a")) == ({}, (), [], 0)

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
-from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,7 +16,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
-from tocsin.domain import ids, task_board
+from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
 from tocsin.domain.events import (
     Completed,
@@ -41,7 +40,6 @@ from tocsin.domain.token_bucket import TokenBucket
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.engine.saved_place import SAVE_INTERVAL_S
 from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
 from tocsin.services.agents import backlogs
 from tocsin.services.namespaces import Namespaces
@@ -51,8 +49,8 @@ from tocsin.stages.matcher.agents import KEPT_S, SILENCE_S
 from tocsin.stages.matcher.backlog_display import INTERVAL_S
 from tocsin.stages.matcher.claim_checks import CALL_INTERVAL_S, MAX_HAND_OVERS, REPEAT_AFTER_S
 from tocsin.stages.matcher.claims import REFUSAL_S
-from tocsin.stages.matcher.stage import CURSOR, Channels, Matcher
-from tocsin.subjects import Bucket, Stream, rate_key
+from tocsin.stages.matcher.stage import Channels, Matcher
+from tocsin.subjects import Bucket, rate_key
 from tocsin.testing import InMemoryProjections, settle
 
 ONE: Final = "01890f3e-0000-7000-8000-000000000001"
@@ -972,32 +970,19 @@ async def test_end_that_no_matcher_saw_frees_the_slot(hall: Hall) -> None:
     assert len(await hall.world.stored(Released)) == 0
 
 
-@pytest.mark.parametrize("is_saved_again", [False, True])
 @pytest.mark.parametrize("outcome", ["completed", "failed"])
-async def test_new_leader_knows_all_ends_since_oldest_task(
-    hall: Hall, outcome: str, monkeypatch: pytest.MonkeyPatch, *, is_saved_again: bool
-) -> None:
+async def test_new_leader_knows_all_ends_since_oldest_task(hall: Hall, outcome: str) -> None:
     hall.queues["default"] = Queue(transport="matched", concurrency=2)
     await hall.job("unserved", function="no-worker-has-this")
     await hall.job()
     old = await hall.matcher()
     await hall.trigger("unserved")
-    await hall.passes(SAVE_INTERVAL_S)
     agent = await hall.agent(max_concurrent_jobs=2)
     for _ in range(5):
         await hall.trigger()
         await agent.reports(outcome=outcome)
     await hall.stop(old)
     hall.world.clock.advance(1)
-    places = iter([await hall.world.projections.get(Bucket.CURSORS, CURSOR)])
-    newest = str(await hall.world.log.end(Stream.LOG)).encode(), 1
-    get = hall.world.projections.get
-
-    async def moving(bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        return next(places, newest) if (bucket, key) == (Bucket.CURSORS, CURSOR) else await get(bucket, key)
-
-    if is_saved_again:
-        monkeypatch.setattr(hall.world.projections, "get", moving)
     await hall.matcher()
     successor = await hall.agent(TWO, "mail-2")
     await hall.trigger()
@@ -1038,38 +1023,20 @@ async def left_open(hall: Hall, agent: Agent, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["waits", "claimed", "ended", "released", "crowd"])
-async def test_restart_reads_open_tasks_and_newer_events(
-    hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(task_board, "READ_FIRST", 2)
+async def test_restart_finds_the_open_tasks(hall: Hall, kind: str) -> None:
     await hall.job()
     await hall.job("after", function="other")
     matcher, agent = await hall.matcher(), await hall.agent(max_concurrent_jobs=5)
     await left_open(hall, agent, kind)
-    old = [task.sequence for task in await hall.world.recorded(Dispatched)]
     await hall.trigger("after")
     await agent.reports()
-    await hall.passes(SAVE_INTERVAL_S - 1)  # the agent is not lost
-    await agent.announce()
-    await hall.passes(1)
-    newest = (await hall.world.recorded(Completed))[-1].sequence
     if kind == "ended":
         await agent.reports(0)
     board = matcher.board
     known = {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board}
     claims_before = [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))]
     await hall.stop(matcher)
-    follow, starts = hall.world.log.follow, list[int | None]()
-
-    def noting(stream: Stream, *filters: str, after: Any, **more: Any) -> Any:  # noqa: ANN401 - as the port
-        starts.append(after)
-        return follow(stream, *filters, after=after, **more)
-
-    monkeypatch.setattr(hall.world.log, "follow", noting)
     board = (await hall.matcher()).board
-    since = [*(end.sequence for end in await hall.world.recorded(Released)), *old][0]
-    after = old[2] - 1 if kind == "crowd" else newest
-    assert [each for each in starts if each is not None] == [since - 1, after]
     assert {task.key: (task.sequence, task.delivery, board.newest(task.scope)) for task in board} == known
     assert [claim.sequence for claim in board.claims_of(agent_key(agent.name, agent.agent_id))] == claims_before
     await agent.announce(functions=["load"])
@@ -1077,8 +1044,8 @@ async def test_restart_reads_open_tasks_and_newer_events(
     assert len(await hall.started()) == {"crowd": 4, "released": 3}.get(kind, 2)
 
 
-@pytest.mark.parametrize("kind", ["foreign", "unreadable", "lagging"])
-async def test_restart_keeps_a_task_beside_odd_events(hall: Hall, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("kind", ["foreign", "unreadable"])
+async def test_restart_keeps_a_task_beside_odd_events(hall: Hall, kind: str) -> None:
     await hall.job()
     matcher = await hall.matcher()
     await hall.trigger()
@@ -1088,10 +1055,7 @@ async def test_restart_keeps_a_task_beside_odd_events(hall: Hall, kind: str, mon
         hall.world.log.receive(scope.replace(">", "cancelled"), b"{}")
     if kind == "unreadable":  # by this version
         hall.world.log.receive(scope.replace(">", "postponed"), b"{}")
-    await hall.passes(SAVE_INTERVAL_S)
     await hall.stop(matcher)
-    if kind == "lagging":
-        monkeypatch.setattr(hall.world.log, "load", AsyncMock(return_value=[]))
     assert [each.key for each in (await hall.matcher()).board] == [(scope, "main")]
 
 
@@ -1104,27 +1068,11 @@ async def test_restart_keeps_the_order_of_tasks(hall: Hall) -> None:
     await agent.announce(functions=[])
     await hall.trigger("graph")
     await agent.reports()
-    await hall.passes(SAVE_INTERVAL_S)
     await hall.stop(matcher)
     await hall.matcher()
     await agent.announce(functions=["load"], max_concurrent_jobs=2)
     await hall.work()
     assert [task.step for _, task in agent.got] == ["y", "y", "z"]
-
-
-async def test_matcher_that_stops_saves_its_place(hall: Hall) -> None:
-    await hall.job()
-    matcher = await hall.matcher()
-    await hall.trigger()
-    [task] = await hall.world.recorded(Dispatched)
-    running = asyncio.create_task(matcher.run())
-    await settle()
-    running.cancel()
-    await settle()
-    entry = await hall.world.projections.get(Bucket.CURSORS, CURSOR)
-    assert entry is not None
-    newest = hall.world.view.number
-    assert entry[0].decode() == f"{newest} {task.sequence - 1} {subjects.execution_scope(task.subject)}"
 
 
 async def test_turn_does_not_look_at_every_task(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1142,9 +1090,8 @@ async def test_turn_does_not_look_at_every_task(hall: Hall, monkeypatch: pytest.
     await hall.passes(1)
     for _ in range(20):
         await matcher.run_once()
+    await hall.passes(30)
     assert not looked
-    await hall.passes(SAVE_INTERVAL_S)
-    assert looked == [1]
 
 
 async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:

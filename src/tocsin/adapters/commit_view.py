@@ -5,6 +5,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
+from itertools import groupby
 from typing import Any, Final, cast
 
 import msgspec
@@ -26,7 +27,7 @@ from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note as note_line
 from .log_terms import LogTerms
 from .scope_reads import ScopeReads, SharedEvent, scope_of
-from .scope_tails import ScopeTails, are_in_fold, newest_events, stays
+from .scope_tails import ScopeTails, are_in_fold, are_open, newest_events, stays
 
 PAUSE_S: Final = 0.5
 """The time after which a follower requests a snapshot again that cannot be read."""
@@ -206,8 +207,14 @@ class CommitView:
                     if len(past) >= PORTION:
                         yield past, False, event.sequence, ()
                         past = []
-            elif self.is_folding and are_in_fold(feed.filters):
-                past = [_stored_event(recorded) for recorded in newest_events(self.fold, feed.filters)]
+            elif self.is_folding and are_open(feed.filters):
+                known = newest_events(self.fold, feed.filters)
+                while len(known) > PORTION:
+                    past = [*map(_stored_event, known[:PORTION])]
+                    del known[:PORTION]
+                    yield past, False, past[-1].number, ()
+                    await asyncio.sleep(0)
+                past = [*map(_stored_event, known)]
             else:
                 number, known = await self._newest_of(feed.filters) if are_in_fold(feed.filters) else (0, [])
                 newest = {one.subject: _stored_event(one) for one in known if one.sequence <= upto}

@@ -6,7 +6,7 @@ A process without stages knows the events that were stored since it began. For a
 snapshot that a commit names. A snapshot has a row, with the number of its newest event, for each scope except the scopes that left the fold.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -260,7 +260,12 @@ def stays(scope: str) -> bool:
 
 def are_in_fold(filters: Sequence[str]) -> bool:
     """Return whether a fold has all events that filters take and that make states."""
-    return all(filter_.partition(".")[0] in STAYS for filter_ in filters)
+    return {filter_.partition(".")[0] for filter_ in filters} <= STAYS
+
+
+def are_open(filters: Sequence[str]) -> bool:
+    """Return whether a fold has all events that filters take and that make states, of executions those that are open."""
+    return {filter_.partition(".")[0] for filter_ in filters} <= STAYS | {"execution"}
 
 
 def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]:
@@ -270,8 +275,8 @@ def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]
     """
     takes = subjects.any_of(filters)
     newest = dict[str, Recorded[Message]]()
-    for filter_ in filters:
-        for recorded in _events_of(fold, subjects.guard_of(filter_) or filter_):
+    for scope in dict.fromkeys(subjects.guard_of(filter_) or filter_ for filter_ in filters):
+        for recorded in _events_of(fold, scope):
             if takes(recorded.subject):
                 newest[recorded.subject] = recorded
     return sorted(newest.values(), key=_number)
@@ -284,7 +289,8 @@ def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:
     """
     if "*" in scope:
         first = scope.partition(".")[0] + "."
-        tables = (fold.standing, fold.ledgers, fold.states if first == "queue." else {})
+        of_kind = {"queue.": fold.states, "execution.": fold.events}.get(first, {})
+        tables: tuple[Mapping[str, object], ...] = (fold.standing, fold.ledgers, of_kind)
         for one in (one for table in tables for one in table if one.startswith(first)):
             yield from _events_of(fold, one)
     elif scope in fold.standing:
@@ -292,5 +298,7 @@ def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:
     elif (tail := fold.ledgers.get(scope)) is not None:
         events = {one.sequence: one for one in (*tail.changes, tail.due, tail.time) if one is not None}
         yield from (events[number] for number in sorted(events))
+    elif scope in fold.events and scope not in fold.departures.partial:
+        yield from fold.events[scope]
     elif isinstance(queue := fold.states.get(scope), Queue):
         yield from queue.events

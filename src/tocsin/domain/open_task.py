@@ -66,8 +66,6 @@ class OpenTask:
     """Whether its agent gets no other task beside it."""
     delivery: int = 1
     """The delivery number of its claim: more than 1 if the same attempt was claimed before, and released."""
-    release: int = 0
-    """The sequence of that release, which a restart reads too; 0: it was not released."""
     refused_by: frozenset[str] = frozenset()
     """The agents that handed the task back."""
     held_up: HoldUpTimes = field(default_factory=no_times)

@@ -18,8 +18,6 @@ from .queue_backlog import HeldBack, HeldGroup
 from .task_lanes import TaskLanes
 from .task_offers import Offer
 
-READ_FIRST: Final = 100
-"""The number of executions with the oldest open tasks that a restart reads by themselves, so that it reads few others that are as old."""
 _REMEMBERED: Final = 10_000
 """The number of releases, of early reports and of ended claims that are remembered."""
 NO_AGENT: Final = ""
@@ -85,8 +83,8 @@ class TaskBoard:
         """The open claims of tasks whose workers were lost before."""
         self._of_scope: dict[str, set[str]] = {}
         self._newest: dict[str, int] = {}
-        self._repeated: OrderedDict[StepKey, tuple[int, int, int]] = OrderedDict()
-        """The attempt, the next delivery and the release of steps that were released."""
+        self._repeated: OrderedDict[StepKey, tuple[int, int]] = OrderedDict()
+        """The attempt and the next delivery of steps that were released."""
         self._ended: deque[AgentClaim] = deque(maxlen=_REMEMBERED)
         """Claims of agents that ended with their executions (`take_ended`)."""
         self._over: deque[tuple[AgentClaim, bool]] = deque(maxlen=_REMEMBERED)
@@ -99,9 +97,9 @@ class TaskBoard:
         if known is not None and known.sequence >= task.sequence:
             return
         self._drop(key)
-        attempt, delivery, release = self._repeated.pop(key, (0, 1, 0))
+        attempt, delivery = self._repeated.pop(key, (0, 1))
         if attempt == task.attempt:
-            task.delivery, task.release = delivery, release
+            task.delivery = delivery
         self._put(task)
         self._note(task, task.sequence)
 
@@ -139,7 +137,7 @@ class TaskBoard:
         if claim is not None and claim.sequence < sequence:
             self._drop((scope, step), was_released=not (was_lost and claim.is_proved))
         self.end_step(scope, step, sequence=sequence)
-        self._repeated[scope, step] = attempt, delivery + 1, sequence
+        self._repeated[scope, step] = attempt, delivery + 1
         _trim(self._repeated)
 
     def end_step(self, scope: str, step: str, *, sequence: int) -> None:
@@ -395,13 +393,6 @@ class TaskBoard:
     def purging(self) -> Mapping[str, int]:
         """The number of purged tasks whose executions are to be cancelled, by queue."""
         return Counter(task.queue for task in self._purged.values())
-
-    def oldest(self) -> tuple[int, list[str], int | None]:
-        """Return a sequence, the executions to read after it, and the oldest sequence of others."""
-        tasks = sorted((task.release or task.sequence, task.scope) for task in self)
-        scopes = [*dict.fromkeys(scope for _, scope in tasks)][:READ_FIRST]
-        others = next((sequence for sequence, scope in tasks if scope not in scopes), None)
-        return tasks[0][0] - 1 if tasks else 0, scopes, others
 
     def __iter__(self) -> Iterator[OpenTask]:
         """Yield every task that is not over."""

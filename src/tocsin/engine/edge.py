@@ -262,7 +262,7 @@ class EdgeFollower:
     async def _follow(self) -> None:
         subscription, sources = self._subscription, self._sources
         place = SavedPlace(sources.projections, sources.clock, subjects.cursor(Stream.LOG, subscription.durable))
-        upto = (await place.load()).after
+        upto = await place.load()
         following = sources.log.follow(subscription.stream, *subscription.filters, after=upto)
         try:
             async with aclosing(following) as batches:
@@ -277,8 +277,8 @@ class EdgeFollower:
                 await place.save(self._oldest, upto, is_last=True)
             self._open.clear()
 
-    def _oldest(self) -> tuple[int, Sequence[str], int | None]:
-        return 0, (), min(self._open, default=None)
+    def _oldest(self) -> int | None:
+        return min(self._open, default=None)
 
     async def _take(self, messages: Sequence[Recorded[Message]]) -> None:
         """Handle events; events of a key stay in order, unless an event must wait."""

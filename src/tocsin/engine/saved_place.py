@@ -1,7 +1,7 @@
 """The place from which a stage without a durable reads the log after a restart."""
 
-from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import Final
 
 from .. import telemetry
 from ..ports import Clock, LogUnavailable, Projections
@@ -10,17 +10,6 @@ from ..subjects import Bucket
 SAVE_INTERVAL_S: Final = 30.0
 
 _log = telemetry.get_logger("tocsin.stages")
-
-
-class Place(NamedTuple):
-    """The place from which a restart reads.
-
-    Before the sequence `after` it reads only the scopes of events that still count, from the sequence `since` on.
-    """
-
-    after: int = 0
-    since: int = 0
-    scopes: Sequence[str] = ()
 
 
 class SavedPlace:
@@ -34,31 +23,26 @@ class SavedPlace:
         self._saved_at = clock.monotonic()
         self._saved: bytes | None = None
 
-    async def load(self) -> Place:
-        """Return the stored place; without one the log is read from its beginning."""
+    async def load(self) -> int:
+        """Return the sequence after which to read; 0: the log is read from its beginning."""
         try:
             # Not the stream's own cursor: what is decided up to there may still be open.
             if (entry := await self._projections.get(Bucket.CURSORS, self._cursor)) is not None:
-                after, since, *scopes = *entry[0].decode().split(), "0"
-                return Place(int(after), int(since), scopes[:-1])
+                return int(entry[0])
         except LogUnavailable as error:
             _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
-        return Place()
+        return 0
 
-    async def save(
-        self, find_oldest: Callable[[], tuple[int, Sequence[str], int | None]], upto: int, *, is_last: bool = False
-    ) -> None:
+    async def save(self, find_oldest: Callable[[], int | None], upto: int, *, is_last: bool = False) -> None:
         """Store the place of a stage, at most every 30 seconds unless it `is_last`.
 
-        The stage read the events up to the sequence `upto`. `find_oldest` returns a sequence, the scopes to read after it, and the
-        sequence of the oldest other event that still counts, or None. It may be slow.
+        The stage read the events up to the sequence `upto`. `find_oldest` returns the sequence of the oldest event that still counts, or None.
         """
         if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S and not is_last:
             return
         self._saved_at = self._clock.monotonic()
-        since, scopes, oldest = find_oldest()
-        after = upto if oldest is None else min(upto, oldest - 1)
-        cursor = " ".join((str(after), *((str(since), *scopes) if scopes else ()))).encode()
+        oldest = find_oldest()
+        cursor = str(upto if oldest is None else min(upto, oldest - 1)).encode()
         if cursor != self._saved:
             await self._projections.put(Bucket.CURSORS, self._cursor, cursor)
             self._saved = cursor

@@ -69,7 +69,7 @@ class Acknowledgements:
 
     async def follow(self) -> None:
         """Follow which executions wait."""
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=(await self._place.load()).after):
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=await self._place.load()):
             for recorded in batch.messages:
                 self.proposals.learn(recorded)
             self._upto = batch.upto
@@ -118,7 +118,7 @@ class Acknowledgements:
             await self._decide(undecided, candidates, now)
         for agent, sequences in sent.items():
             await self._send(agent, sequences[:MAX_PROPOSALS])
-        await self._place.save(lambda: (0, (), self.proposals.oldest), self._upto)
+        await self._place.save(lambda: self.proposals.oldest, self._upto)
 
     async def _decide(self, some: Sequence[Proposal], candidates: dict[Work, list[str]], now: datetime) -> None:
         """Store what follows for executions; what another writer changed is examined again."""

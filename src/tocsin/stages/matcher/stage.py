@@ -10,7 +10,7 @@ leader assigns at once; it calls the roll, and every agent answers with its hold
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from contextlib import aclosing, suppress
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
@@ -18,7 +18,6 @@ from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAs
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.leader_election import LeaderElection, lease_access
-from ...engine.saved_place import Place, SavedPlace
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     AgentChannel,
@@ -60,7 +59,6 @@ LEASE_S: Final = 3.0
 
 FILTERS: Final = (*followed_tasks.FILTERS, *owners.FILTERS)
 """Filters over everything that the matcher follows in the log."""
-CURSOR: Final = subjects.cursor(Stream.LOG, subjects.MATCHER)
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -131,7 +129,6 @@ class Matcher:
         self._is_complete = False
         self._changed = asyncio.Event()
         self._is_roll_called = False
-        self._place = SavedPlace(projections, clock, CURSOR)
 
     # --- loops -----------------------------------------------------------------------------------------------------------
 
@@ -140,11 +137,8 @@ class Matcher:
         await self._leadership.run()
 
     async def follow(self) -> None:
-        """Follow tasks, claims and ends."""
-        place = await self._place.load()
-        if place.scopes:
-            await self._read_oldest(place)
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=place.after, decode=followed_tasks.unread):
+        """Follow tasks, claims and ends, from the open executions on."""
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=None, decode=followed_tasks.unread):
             for scope in batch.undone:
                 self.board.forget(scope)
             for recorded in batch.messages:
@@ -152,18 +146,6 @@ class Matcher:
             self._upto = batch.upto
             self._is_complete = self._is_complete or batch.caught_up
             self._changed.set()
-
-    async def _read_oldest(self, place: Place) -> None:
-        """Read the oldest open tasks as they are followed, up to the saved place."""
-        async with aclosing(
-            self._log.follow(Stream.LOG, *place.scopes, after=place.since, decode=followed_tasks.unread)
-        ) as batches:
-            async for batch in batches:
-                for recorded in batch.messages:
-                    if recorded.sequence <= place.after:
-                        self.learn(recorded)
-                if batch.caught_up or batch.upto >= place.after:
-                    return
 
     async def follow_decisions(self) -> None:
         """Follow what operators decided about queues and agents."""
@@ -186,8 +168,6 @@ class Matcher:
             finally:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._checks.release_ended()
-                    if self._knows_all():
-                        await self._place.save(self.board.oldest, self._upto, is_last=True)
 
     async def _run(self) -> None:
         while True:
@@ -276,7 +256,6 @@ class Matcher:
         has_more = any([await self._assign(), await self._purges.run_once()])
         await self._display.show(self.board, await self._rates.room())
         await self._http_workers.show()
-        await self._place.save(self.board.oldest, self._upto)
         return has_more
 
     async def _assign(self) -> bool:
@@ -371,8 +350,7 @@ MATCHER_STAGE: Final = Stage(
         appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled),
         reads=(Stream.PROGRESS,),
         writes=(
-            *(*lease_access(MATCHER_LEASE), (Bucket.CURSORS, CURSOR), (Bucket.QUEUES, ">")),
-            (Bucket.CURSORS, subjects.cursor(Stream.LOG, "matcher")),  # of a version without scopes, during an update
+            *(*lease_access(MATCHER_LEASE), (Bucket.QUEUES, ">")),
             (Bucket.AGENTS, outside_key("http", "*")),
         ),
         assigns_tasks=True,

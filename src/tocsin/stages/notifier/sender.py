@@ -138,7 +138,7 @@ class Sender:
 
     async def follow(self) -> None:
         """Follow which notifications are not settled."""
-        async for batch in self._log.follow(Stream.NOTIFICATIONS, after=(await self._place.load()).after):
+        async for batch in self._log.follow(Stream.NOTIFICATIONS, after=await self._place.load()):
             for recorded in batch.messages:
                 self.backlog.learn(recorded)
             self._upto = batch.upto
@@ -212,7 +212,7 @@ class Sender:
             if name in self._channels:
                 for message in lane.due(now):
                     self._begin(self._channels[name], message)
-        await self._place.save(lambda: (0, (), self.backlog.oldest), self._upto)
+        await self._place.save(lambda: self.backlog.oldest, self._upto)
 
     async def settled(self) -> None:
         """Wait until nothing is being sent."""
