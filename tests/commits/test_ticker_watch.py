@@ -21,8 +21,7 @@ from tests.stages.world import World
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.domain.events import Passed
 from tocsin.domain.schedule import TimezoneDatabase, install, timezone_database, timezones
-from tocsin.engine.heartbeat import Heartbeat
-from tocsin.engine.ticker_watch import LOOK_INTERVAL_S, RETRY_S, TickerWatch, report_missed
+from tocsin.engine.ticker_watch import LOOK_INTERVAL_S, RETRY_S, Heartbeat, TickerWatch, report_missed
 from tocsin.engine.timezone_refresh import TimezoneReport
 from tocsin.subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
 from tocsin.testing import settle

@@ -3,7 +3,7 @@
 import pytest
 from structlog.testing import capture_logs
 
-from tocsin.engine.heartbeat import MAX_SILENCE_S, Heartbeat
+from tocsin.engine.ticker_watch import MAX_SILENCE_S, Heartbeat
 from tocsin.testing import START, ManualClock
 
 

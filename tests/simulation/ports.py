@@ -17,7 +17,6 @@ from tocsin.ports import (
     EntryWrite,
     Loaded,
     LogUnavailable,
-    Progress,
     Publish,
     SequenceConflict,
     Write,
@@ -126,12 +125,6 @@ class SimulatedLog:
                 await self._process.wait(self._network.following(self._process))
                 self.note_reading(filters, batch)
                 yield batch
-
-    async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        def answer() -> Progress | None:
-            return at_once(self._server.progress(stream, durable))
-
-        return await self._ask(f"progress of {durable}", answer, is_read=True)
 
     def note_reading(self, filters: Sequence[str], batch: Batch) -> None:
         """Note how far the matcher of the process has read."""

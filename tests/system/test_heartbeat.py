@@ -11,7 +11,7 @@ from tests.system.running import running
 from tocsin.adapters.http import heartbeat
 from tocsin.adapters.http.heartbeat import HttpPing, Refused
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
-from tocsin.engine.heartbeat import Heartbeat, Ping
+from tocsin.engine.ticker_watch import Heartbeat, Ping
 from tocsin.ports import Clock
 
 EVERY_S = 1.0

@@ -9,11 +9,10 @@ from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..engine.displays import DailyUseDisplay, LockDisplay
 from ..engine.edge import EdgeDecisions, EdgeFollower
-from ..engine.heartbeat import Heartbeat
 from ..engine.stage import BoundStage, BoundSubscription, Loop
 from ..engine.stage_leases import follower_of
 from ..engine.step import Sources
-from ..engine.ticker_watch import TickerWatch
+from ..engine.ticker_watch import Heartbeat, TickerWatch
 from ..stages.dag_advancer.stage import DAG_ADVANCER
 from ..stages.dead_letter_sink import DEAD_LETTER_SINK
 from ..stages.dependency_keeper.past_runs import PastRuns

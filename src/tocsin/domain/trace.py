@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from .attempt_trace import Attempt, attempt_spans, failure_event, text_of
+from .attempt_trace import Attempt, Attributes, Link, Span, SpanEvent, attempt_spans, failure_event, text_of
 from .events import (
     Admitted,
     Advanced,
@@ -38,7 +38,6 @@ from .events import (
     Terminal,
     unfold,
 )
-from .spans import Attributes, Link, Span, SpanEvent
 from .text import utc_text
 from .trace_context import SpanKey, TraceContext, own_context, parse, span_id
 

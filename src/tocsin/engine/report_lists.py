@@ -3,6 +3,7 @@
 The results of its handlers in one turn of the event loop are one message.
 
 Each report of a list is decided alone, with the proof of its own claim. A report that cannot be read is left out, and condemns no other.
+A worker may store any message under any subject of reports, but it has only the proofs of the claims whose tasks it received (`ids.claim_proof`).
 """
 
 import asyncio
@@ -10,14 +11,16 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
+from hmac import compare_digest
 from typing import Final
 
 import msgspec
 
 from .. import subjects, telemetry
+from ..domain import ids
 from ..domain.events import Message, Recorded, Report
 from ..ports import Publish, Publisher, StoredMessage, Written
-from ..subjects import DecodeError
+from ..subjects import DecodeError, ReportSubject
 
 MAX_REPORTS: Final = 64
 """Reports of one list."""
@@ -189,3 +192,26 @@ def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
         return (message,)
     recorded = Recorded[Message](Listed(message.body), message.subject, message.sequence, message.time)
     return [replace(message, subject=one.subject, body=one.message.encode()) for one in listed(recorded)]
+
+
+def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
+    """Return the report of a stage, or of the worker of a claim.
+
+    None: the message does not prove that it is one. Ids and sequences can be guessed; the proof cannot. The subject must be
+    that of the report, because readers choose reports by subject.
+    """
+    report = recorded.message
+    if not isinstance(report, Report) or report.proof is None:
+        return None
+    proof = ids.claim_proof(key, report.execution_id, report.step, report.attempt, report.claim)
+    is_authentic = compare_digest(report.proof.encode(), proof.encode())
+    return report if is_authentic and recorded.subject == subjects.subject_of(report) else None
+
+
+def authentic_subject(subject: str, key: bytes) -> ReportSubject | None:
+    """Return the content of a report's subject, if its publisher has the claim."""
+    reported = subjects.parse_report(subject)
+    if reported is None:
+        return None
+    proof = ids.claim_proof(key, reported.execution_id, reported.step, reported.attempt, reported.claim)
+    return reported if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode()) else None

@@ -4,8 +4,9 @@ They are new time-zone data, signs of life, and missed instants.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from .. import telemetry
 from ..domain.events import MISSED_REASONS, Passed
@@ -16,7 +17,6 @@ from ..subjects import Stream, filter_for
 from . import timezone_refresh
 from .causes import Proposals
 from .fold import Fold
-from .heartbeat import Heartbeat
 
 TICKER: Final = "ticker"
 """The stage."""
@@ -42,6 +42,61 @@ def report_missed(fact: Passed) -> None:
         start=fact.start.isoformat(),
         until=fact.until.isoformat(),
     )
+
+
+SIGN_INTERVAL_S: Final = 1.0
+"""How often the conditions are checked, so that a new leader sends at once."""
+MAX_SILENCE_S: Final = 10.0
+"""How long ago the last clean pass of the ticker may be."""
+
+Ping: TypeAlias = Callable[[], Awaitable[None]]
+"""Sends one sign of life; raises any exception if the monitor did not accept it."""
+
+_monitor_log: Final = telemetry.get_logger("tocsin.heartbeat")
+
+
+class Heartbeat:
+    """Sends signs of life as long as the ticker reports clean passes."""
+
+    def __init__(self, ping: Ping, clock: Clock, *, every: float) -> None:
+        """`every`: seconds between two signs."""
+        self._ping = ping
+        self._clock = clock
+        self._every = every
+        self._well_at = float("-inf")
+        self._sent_at = float("-inf")
+        self._is_heard = True
+
+    def pass_ended(self, *, is_clean: bool) -> None:
+        """Note a pass of the ticker over all due jobs.
+
+        `is_clean`: the log stored every decision.
+        """
+        if is_clean:
+            self._well_at = self._clock.monotonic()
+
+    async def run(self, is_leading: Callable[[], bool]) -> None:
+        """Send signs of life until cancelled."""
+        while True:
+            await self.run_once(is_leading=is_leading())
+            await self._clock.sleep(SIGN_INTERVAL_S)
+
+    async def run_once(self, *, is_leading: bool) -> None:
+        """Send a sign of life if it is time, and everything is well."""
+        now = self._clock.monotonic()
+        if not is_leading or now - self._well_at > MAX_SILENCE_S or now - self._sent_at < self._every:
+            return
+        self._sent_at = now
+        try:
+            await self._ping()
+        except Exception as error:  # noqa: BLE001 - jobs go on without a monitor
+            if self._is_heard:
+                _monitor_log.warning("heartbeat not accepted", action="heartbeat-failed", error=type(error).__name__)
+            self._is_heard = False
+        else:
+            if not self._is_heard:
+                _monitor_log.info("heartbeat accepted again", action="heartbeat-accepted")
+            self._is_heard = True
 
 
 class _View(Protocol):

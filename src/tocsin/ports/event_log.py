@@ -10,7 +10,7 @@ import msgspec
 
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
-from ..subjects import Stream, scope_of
+from ..subjects import MAX_INPUT_SIZE, Stream, scope_of
 from .errors import RequestRefused
 
 MAX_TOGETHER: Final = 1_000
@@ -279,6 +279,15 @@ class Batch(msgspec.Struct, frozen=True):
     encoded: Sequence[Encoded] = ()
     """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
     size: int = 0
+
+
+_HEADERS_BYTES: Final = 1_024
+"""Room for the headers of a request, and for the fields that are stored beside it."""
+
+
+def max_request_bytes(log: InputLog) -> int:
+    """Return the bytes of the largest request that the log accepts, without headers."""
+    return min(MAX_INPUT_SIZE, log.max_message_bytes) - _HEADERS_BYTES
 
 
 async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:

@@ -7,7 +7,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, RetryScheduled
 from ..engine.kinds import LOG_TIME, TAKEN_BEFORE, execution_state
-from ..engine.report_authentication import authentic_report, authentic_subject
+from ..engine.report_lists import authentic_report, authentic_subject
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, States, Step, decided, wait
 from ..subjects import Stream

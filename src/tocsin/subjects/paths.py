@@ -91,8 +91,8 @@ def ledger_subjects(job: str, *facts: str) -> tuple[str, ...]:
     return tuple(f"ledger.{token(job)}.{fact}" for fact in facts)
 
 
-def acquisitions(job: str, shard: str | None = None) -> str:
-    return lock(job, shard).removesuffix("*") + "acquired"
+def acquisitions(job: str) -> str:
+    return lock(job).removesuffix("*") + "acquired"
 
 
 def admissions(job: str, execution_id: str) -> tuple[str, ...]:

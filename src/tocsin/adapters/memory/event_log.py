@@ -7,7 +7,6 @@ from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...domain import lock
 from ...domain.events import Message, Recorded, Timer
 from ...engine.report_lists import read_message
 from ...ports import (
@@ -144,12 +143,7 @@ class InMemoryEventLog:
 
     def _load(self, scope: str) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
-        newest = [self._recorded(entry) for entry in stream.last_of_each((scope,))]
-        first = lock.first_needed(newest)
-        if not first:
-            return newest
-        events = [self._recorded(entry) for entry in stream.matching((scope,), first - 1)]
-        return [*(recorded for recorded in newest if recorded.sequence < first), *events]
+        return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
 
     async def tail(self, scope: str) -> int:
         entry = self._streams[subjects.stream_of(scope)].last(scope)
@@ -214,10 +208,6 @@ class InMemoryEventLog:
             if stored.last_sequence == upto:
                 await stored.stored.wait()
             entries = _behind(stored, filters, upto)
-
-    async def progress(self, stream: Stream, durable: str) -> Progress | None:
-        existing = self._durables.get((stream, durable))
-        return None if existing is None else existing.progress
 
     def progress_of_all(self, stream: Stream) -> list[Progress]:
         return [durable.progress for (of, _), durable in self._durables.items() if of is stream]

@@ -1,6 +1,5 @@
 """Decisions on attempts: their claims, and the reports of workers."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
@@ -18,10 +17,8 @@ from ..events import (
     Failed,
     Failure,
     LeaseTimer,
-    Message,
     Plan,
     PlannedStep,
-    Recorded,
     Released,
     ReleasedReason,
     Report,
@@ -175,16 +172,6 @@ def go_on(state: Execution, *, key: bytes) -> list[Dispatched | Completed]:
     if not _goes_on(state) and _is_completed(state):
         return [Completed(**terminal_fields(state), cancelled_steps=unstarted_steps(state))]
     return [*dispatch(state, key=key)]
-
-
-def claims_on(facts: Iterable[Recorded[Message]], step: str, attempt: int) -> tuple[int, ...]:
-    """Return the sequences of the claims of an attempt, oldest first."""
-    claims = ((recorded.sequence, recorded.message) for recorded in facts)
-    return tuple(
-        sequence
-        for sequence, fact in claims
-        if isinstance(fact, Started) and (fact.step, fact.attempt) == (step, attempt)
-    )
 
 
 def running_steps(state: Execution) -> list[tuple[str, int]]:

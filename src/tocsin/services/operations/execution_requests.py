@@ -30,8 +30,7 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
-from ...engine.request_size import max_request_bytes
-from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
+from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict, max_request_bytes
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
 from .fan_out import fanned_out

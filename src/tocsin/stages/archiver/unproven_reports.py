@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final
 
-from ...engine.report_authentication import authentic_subject
+from ...engine.report_lists import authentic_subject
 from ...ports import EventLog, StoredLog, StoredMessage
 from ...subjects import Stream
 

@@ -29,7 +29,7 @@ from ...domain.events import (
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
 from ...engine.kinds import CANNOT_COME, EXECUTION, LOG_TIME, execution_state
-from ...engine.report_authentication import authentic_report, authentic_subject
+from ...engine.report_lists import authentic_report, authentic_subject
 from ...engine.rerun import resolve_replayed
 from ...engine.stage import Access, Deadline, DeadlineRule, Stage, Subscription
 from ...engine.step import DONE, Events, Ref, States, Step, again, decided, refuse, wait

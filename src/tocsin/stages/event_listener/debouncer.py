@@ -18,7 +18,6 @@ from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Messa
 from ...domain.ledger import Ledger
 from ...engine.fold import LEDGER
 from ...engine.kinds import ENTRY, LOG_TIME
-from ...engine.request_size import max_request_bytes
 from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
 from ...ports import (
     Clock,
@@ -29,6 +28,7 @@ from ...ports import (
     Publish,
     RequestRefused,
     SequenceConflict,
+    max_request_bytes,
 )
 from ...subjects import Bucket
 from .read_progress import ReadProgress

@@ -109,12 +109,10 @@ class Granting:
         self._agents = tuple(agents)
         self._is_screened = is_screened
 
-    def part(
-        self, name: str, access: Access, durables: Iterable[DurableSpec] = (), *, needs_key: bool = True
-    ) -> Permissions:
+    def part(self, name: str, access: Access, durables: Iterable[DurableSpec] = ()) -> Permissions:
         """Return the permissions of a stage, a worker or an operator.
 
-        They follow from its access and its durables. `needs_key`: it may read the installation's key, which verifies
+        They follow from its access and its durables. It may read the installation's key, which verifies
         reports. A user that can also report could forge reports on other tasks with it.
         """
         stored = [subject for kind in access.appends for subject in subjects.filters_of(kind)]
@@ -134,7 +132,7 @@ class Granting:
             *(self._announcing() if access.announces else ()),
             *self._awaiting(),
             *self._looking_up(Bucket.TIMEZONES),
-            *([self._key()] if needs_key else []),
+            self._key(),
         ]
         if access.keeps_agents:
             publish += self._to_agents(self._names.agent_commands)
@@ -221,12 +219,12 @@ class Granting:
         ]
         return Permissions(_inbox(name), _sorted(publish))
 
-    def watching(self, name: str, access: Access, durables: Iterable[DurableSpec] = ()) -> Permissions:
+    def watching(self, name: str, access: Access) -> Permissions:
         """Return the permissions of an observer.
 
-        Those of `access` and its durables, and the state of every stream and durable.
+        Those of `access`, and the state of every stream and durable.
         """
-        rules, main = self.part(name, access, durables), [self._names.stream(stream) for stream in SERVER_STREAMS]
+        rules, main = self.part(name, access), [self._names.stream(stream) for stream in SERVER_STREAMS]
         publish = [
             *rules.publish,
             f"{API}.INFO",

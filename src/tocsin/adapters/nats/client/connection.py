@@ -50,17 +50,12 @@ class Connection:
         client: Client,
         *,
         timeout: float = REQUEST_TIMEOUT_S,
-        patience: float = PUBLISH_TIMEOUT_S,
         fast_client: FastClient = "auto",
     ) -> None:
-        """Use a client.
-
-        `timeout` is for one request and `patience` for a publish with all retries, in seconds.
-        """
+        """Use a client. `timeout`: of one request, in seconds."""
         keep_cancellations()
         self.client = client
         self.transport = _transport(client, fast_client)
-        self._patience = patience
         self._requests = Requests(client, self.transport, timeout)
         self._on_interrupt: set[Callable[[], None]] = set()
         self._long_replies = asyncio.Semaphore(MAX_LONG_REPLIES)
@@ -113,7 +108,7 @@ class Connection:
         and the caller finds its message when it folds the scope again.
         """
         loop = asyncio.get_running_loop()
-        deadline, pause = loop.time() + self._patience, _FIRST_PAUSE_S
+        deadline, pause = loop.time() + PUBLISH_TIMEOUT_S, _FIRST_PAUSE_S
         limit = self.client.max_payload
         results: list[int | Exception | None] = [*(too_large(message, limit) for message in messages)]
         pending = [number for number, result in enumerate(results) if result is None]
