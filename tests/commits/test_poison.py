@@ -126,7 +126,7 @@ def cause_of(message: Message, subject: str) -> MessageCause:
     return MessageCause(BoundStage("planner"), subscription, "REQUESTS", 1, recorded)
 
 
-def test_impossible_dead_letter_is_left_out() -> None:
+def test_unwritable_dead_letter_is_left_out() -> None:
     class Unwritable(Message):
         def encode(self) -> bytes:
             raise RecursionError

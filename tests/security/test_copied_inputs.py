@@ -12,10 +12,11 @@ import pytest
 
 from tests.security.installations import connected, installed
 from tests.security.server import Server
-from tests.system.running import DEADLINE, Running
+from tests.system.running import DEADLINE, Running, running
 from tocsin import bootstrap
 from tocsin.bootstrap import STAGE_NAMES
 from tocsin.domain.events import Admitted, PoisonMessage
+from tocsin.engine.report_lists import _COPIED
 
 HEADER = {"Nats-Stream": "SHOP_REQUESTS"}
 """What the server adds to a message that it publishes again for a program's own stream."""
@@ -49,3 +50,13 @@ async def test_copied_request_starts_nothing(secured: Server, tmp_path: Path) ->
         finally:
             stages.cancel()
             await asyncio.gather(stages, return_exceptions=True)
+
+
+async def test_copied_commit_is_named_as_a_copy(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path) as tocsin:
+        names, client = tocsin.installation.names, tocsin.installation.connection.client
+        await tocsin.apply({"name": "once", "function": "f"})
+        read = f"$JS.API.DIRECT.GET.{names.commits_stream}"
+        await client.publish(read, json.dumps({"seq": 1}).encode(), reply=names.to_wire("trigger.once"))
+        [letter] = await tocsin.stored("dead-letter.once.>", PoisonMessage, 1)
+        assert letter.message.reason == f"unreadable: {_COPIED}"

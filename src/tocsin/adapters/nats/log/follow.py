@@ -80,6 +80,10 @@ class WireNames(RelativeNames, Protocol):
         """Return the name of a stream on the server."""
         ...
 
+    def own_streams(self) -> frozenset[str]:
+        """Return the names of all streams of messages and commits on the server."""
+        ...
+
 
 READER: Final = ContextVar[Callable[[bool], None]]("reader", default=lambda _: None)
 """Takes whether the consumer of a reader in this context is made; False: it is lost, or cannot be made."""
@@ -105,8 +109,7 @@ def follow(
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
     """
-    own = frozenset(map(names.stream, Stream))
-    return read(connection, names, stream, filters, after, partial(_batch, decode, own))
+    return read(connection, names, stream, filters, after, partial(_batch, decode, names.own_streams()))
 
 
 async def read(
