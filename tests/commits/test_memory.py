@@ -603,6 +603,7 @@ async def test_scripts_leave_what_is_needed(seed: int) -> None:
     for scope, state in process.fold.states.items():
         if isinstance(state, execution.Execution) and state.is_over:
             assert scope in blocked
+    assert process.fold.numbers.keys() <= process.fold.states.keys() | process.fold.standing.keys()
     fresh = engine._installation.process()
     await fresh.read_on()
     assert same_state(fresh.fold, process.fold)
