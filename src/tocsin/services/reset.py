@@ -18,8 +18,9 @@ from .queue_names import PausedNames
 PAUSE_S: Final = 0.05
 """How often the history is compared with the log."""
 PATIENCE_S: Final = 30.0
-"""How long executions may take to end, and the recorder to record them."""
+"""How long a reset may take."""
 LATEST: Final = datetime.max.replace(tzinfo=UTC) - timedelta(days=1)
+_UNRESOLVED: Final = DeadLetterQuery(unresolved=True, limit=MAX_LIMIT)
 _OPEN: Final[tuple[Status, ...]] = ("pending", "running")
 
 
@@ -40,21 +41,25 @@ async def reset(log: EventLog, history: History, registry: Registry, paused: Pau
         LogUnavailable: the log did not answer.
         HistoryUnavailable: the database did not answer.
     """
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await _reset(log, history, registry, paused)
+    except TimeoutError:
+        raise ResetTimeout from None
+
+
+async def _reset(log: EventLog, history: History, registry: Registry, paused: PausedNames) -> None:
     for job in await registry.jobs():
         await registry.delete(job.name)
     queues = QueueDecisions(log)
     for name in await paused.paused():
         await queues.switch(name, paused=False)
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            while open_ := await _open(log, history):
-                await asyncio.gather(*(cancel(log, execution_id, job=job) for job, execution_id in open_))
-    except TimeoutError:
-        raise ResetTimeout from None
-    letters = await history.dead_letters(DeadLetterQuery(unresolved=True, limit=MAX_LIMIT))
-    for letter in letters.rows:
-        await resolve(log, letter.id, job=letter.job_name)
-    await _recorded(log, history)
+    while open_ := await _open(log, history):
+        await asyncio.gather(*(cancel(log, execution_id, job=job) for job, execution_id in open_))
+    while letters := (await history.dead_letters(_UNRESOLVED)).rows:
+        for letter in letters:
+            await resolve(log, letter.id, job=letter.job_name)
+        await _recorded(log, history)
     while await history.expire(LATEST, after=timedelta(0)):
         pass
 
