@@ -11,7 +11,7 @@ from tocsin.domain.execution.steps import Steps
 from tocsin.domain.ledger import instants
 from tocsin.domain.task_board import TaskBoard
 from tocsin.domain.task_lanes import TaskLanes
-from tocsin.engine import locks, mq_tasks, public_events, report_authentication, rerun
+from tocsin.engine import locks, mq_tasks, public_events, report_lists, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.operations import task_leases
@@ -468,14 +468,14 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     # --- a worker that forges reports ------------------------------------------------------------------------------------
     bug(
         "believe a report without the proof of its claim",
-        report_authentication.authentic_report,
+        report_lists.authentic_report,
         "is_authentic and",
         "",
     ),
     bug("prove every claim of an attempt at once", ids.claim_proof, ":{claim or 0}", ""),
     bug(
         "believe a subject without its seal",
-        report_authentication.authentic_subject,
+        report_lists.authentic_subject,
         "if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode())",
         "if proof",
     ),

@@ -197,7 +197,7 @@ async def test_unreadable_task_holds_up_no_other(desk: Desk) -> None:
     matcher = await desk.hall.matcher()
     body = b'{"v":99,"job":"nightly","function":"load"}'
     subject = "execution.nightly.e9.dispatched.main.1"
-    matcher.learn(Recorded(Unread(subject, body), subject, 1, desk.hall.world.clock.now()))
+    matcher.learn(Recorded(Unread(body), subject, 1, desk.hall.world.clock.now()))
     await desk.hall.trigger()
     [held] = await desk.fetch()
     assert held.found.execution_id != "e9"

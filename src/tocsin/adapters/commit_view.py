@@ -212,7 +212,7 @@ class CommitView:
                 while len(known) > PORTION:
                     past = [*map(_stored_event, known[:PORTION])]
                     del known[:PORTION]
-                    yield past, False, past[-1].number, ()
+                    yield past, False, past[-1].sequence, ()
                     await asyncio.sleep(0)
                 past = [*map(_stored_event, known)]
             else:

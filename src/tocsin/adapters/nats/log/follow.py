@@ -80,6 +80,10 @@ class WireNames(RelativeNames, Protocol):
         """Return the name of a stream on the server."""
         ...
 
+
+class InstallationNames(WireNames, Protocol):
+    """The names of all streams of an installation."""
+
     def own_streams(self) -> frozenset[str]:
         """Return the names of all streams of messages and commits on the server."""
         ...
@@ -94,7 +98,7 @@ Make = Callable[[Sequence[Received], bool, int], P]
 
 def follow(
     connection: Connection,
-    names: WireNames,
+    names: InstallationNames,
     stream: Stream,
     filters: Sequence[str],
     *,
