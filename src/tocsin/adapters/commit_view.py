@@ -457,7 +457,7 @@ def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
 
 
 def note_decisions(shown: Shown) -> None:
-    """Write the log lines of the events of this process's own commit, each with its stage."""
+    """Write the log lines of an own commit, each with the stage of its event."""
     pairs = zip(shown.events, shown.recorded, strict=False)  # without recorded events if none is decoded
     for stage, decided in groupby(pairs, key=lambda pair: pair[0].by):
         if stored := [one for event, one in decided if one is not None and not is_log_event(event.subject)]:

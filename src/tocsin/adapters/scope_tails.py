@@ -264,7 +264,7 @@ def are_in_fold(filters: Sequence[str]) -> bool:
 
 
 def are_open(filters: Sequence[str]) -> bool:
-    """Return whether a fold has all events that filters take and that make states, of executions those that are open."""
+    """Return whether a fold has all events of the filters, except events of ended executions."""
     return {filter_.partition(".")[0] for filter_ in filters} <= STAYS | {"execution"}
 
 
