@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import groupby
-from typing import Any, Final, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -191,7 +191,7 @@ class CommitView:
         is_early = self.is_folding and bool(filters) and filters == self._early  # else nothing could be taken back
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, caught_up, upto, undone in batches:
-                messages = list(_readable(events, lambda event: event.read(decode)))
+                messages = _readable(events, decode)
                 yield Batch(messages, caught_up=caught_up, upto=upto, undone=undone, encoded=events)
 
     async def _follow(
@@ -289,10 +289,9 @@ class CommitView:
                     return
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        check_scopes(writes)
-        by = telemetry.bound_value("stage") or "api"
+        by, scopes = telemetry.bound_value("stage") or "api", check_scopes(writes)
         appends = [write for write in writes if isinstance(write, Append)]
-        known = [await self._known_upto(write) for write in appends]
+        known = [await self._known_upto(*of) for of in zip(filter(None, scopes), appends, strict=True)]
         stored = [
             self.proposals.propose(by, write.events, expect=write.expect, known_upto=upto)
             for write, upto in zip(appends, known, strict=True)
@@ -305,14 +304,13 @@ class CommitView:
                 written.append(Written((), error))
         return written
 
-    async def _known_upto(self, write: Append) -> int:
+    async def _known_upto(self, scope: str, write: Append) -> int:
         """Return up to which number a write's guard holds outside the fold (`Fold.allows`)."""
-        if write.scope in self.fold.numbers or (
-            self.is_folding and not (write.expect and write.scope.startswith("dead-letter."))
-        ):
+        is_kept = self.is_folding and not (write.expect and scope.startswith("dead-letter."))
+        if is_kept or scope in self.fold.numbers:
             return -1
         await self._catch_up()
-        upto = await self._tails.known_upto(write.scope, write.expect, self._number)
+        upto = await self._tails.known_upto(scope, write.expect, self._number)
         return -1 if upto is None else upto
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -470,9 +468,11 @@ def _stored_event(recorded: Recorded[Message]) -> SharedEvent:
     return SharedEvent(recorded.sequence, recorded.subject, recorded.time, body, recorded=recorded)
 
 
-def _readable(events: Iterable[SharedEvent], read: Callable[[SharedEvent], Any]) -> Iterable[Recorded[Message]]:
+def _readable(events: Iterable[SharedEvent], decode: Decode) -> list[Recorded[Message]]:
+    messages = list[Recorded[Message]]()
     for event in events:
         try:
-            yield read(event)
+            messages.append(event.read(decode))
         except DecodeError as error:
             _log.warning("event unreadable, skipped", action="unreadable", number=event.sequence, error=str(error))
+    return messages

@@ -9,7 +9,6 @@ from typing import TypeAlias
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
 from ..ports import (
-    Append,
     Batch,
     Decode,
     InputLog,
@@ -61,10 +60,7 @@ class RoutedLog:
         await self.base.delay(timer, until=until)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
-        check_scopes(writes)
-        decided = [
-            isinstance(write, Append) and subjects.stream_of(write.scope) in DECISION_STREAMS for write in writes
-        ]
+        decided = [scope != "" and subjects.stream_of(scope) in DECISION_STREAMS for scope in check_scopes(writes)]
         if all(decided):
             return await (await self._view()).write(writes) if writes else []
         if not any(decided):
