@@ -167,7 +167,7 @@ async def answers(view: CommitView, log: Sequence[Recorded[Message]], kinds: tup
             for after in (0, half.sequence, half.time):
                 events = view.reads.past(filters, after=after, upto=len(log) - 2)
                 found[f"{filters} {after}"] = [
-                    (one.number, one.time, one.event.subject, bytes(one.event.body)) for one in await _of(events)
+                    (one.sequence, one.time, one.subject, bytes(one.body)) for one in await _of(events)
                 ]
     return found
 
@@ -320,7 +320,7 @@ async def test_processes_on_nats_answer_as_the_log(nats_url: str, tmp_path: Path
             log.reads.kept = None
             assert kept.reads.kept is not None
             events = [
-                Recorded(subjects.decode(one.subject, bytes(one.body)), one.subject, one.number, one.time)
+                Recorded(subjects.decode(one.subject, bytes(one.body)), one.subject, one.sequence, one.time)
                 for one in await _of(log.past(bool, after=0, upto=await log.end(Stream.LOG)))
                 if not one.subject.startswith("log.")
             ]

@@ -10,6 +10,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from .dead_letter import Letter
 from .events import (
     MISSED_REASONS,
+    Cancelled,
+    Completed,
     ExecutionFact,
     Failed,
     Message,
@@ -17,6 +19,7 @@ from .events import (
     Recorded,
     Recovered,
     RetryScheduled,
+    Skipped,
 )
 from .execution_record import OPEN, ExecutionRecord
 
@@ -49,6 +52,7 @@ BUCKETS_S: Final[Mapping[str, Sequence[float]]] = {
 }
 """The upper bounds of the buckets of a kind; a last bucket has no bound."""
 NO_BOUND: Final = "+Inf"
+_LABELS: Final = {kind: (*(f"{bound:g}" for bound in bounds), NO_BOUND) for kind, bounds in BUCKETS_S.items()}
 
 UNREGISTERED: Final = ""
 """The owner of the names of jobs that were never registered. The other owners are jobs, which own the names of their steps."""
@@ -145,16 +149,14 @@ def growth_of_log(
         growth.of(getattr(letter.message, "definition", None))[Total("dead_letters", letter.message.job)] += 1
     for recorded in messages:
         fact: Any = recorded.message
-        if type(fact) is RetryScheduled:
+        if (kind := type(fact)) is RetryScheduled:
             retried = _record(after, fact)
             growth.of(None if retried is None else retried.definition)[Total("retries", fact.job)] += 1
-        elif (
-            fact.type in _ENDS and _record(after, fact) is None
-        ):  # the policy keeps no history, or the id is another job's
+        elif kind in _ENDS and _record(after, fact) is None:  # the policy keeps no history, or the id is another job's
             growth.of_others[Total("executions", fact.job, fact.trigger, fact.type)] += 1
-        if type(fact) is Recovered:
+        if kind is Recovered:
             growth.of_registered.update([Total("recovered"), *(Total("lost", label=lost.what) for lost in fact.lost)])
-        elif type(fact) is Failed and fact.reason == "abandoned":
+        elif kind is Failed and fact.reason == "abandoned":
             growth.of_registered[Total("abandoned")] += 1
     return growth
 
@@ -193,14 +195,12 @@ def _count_time(totals: Counter[Total], kind: Kind, sum_kind: Kind, job: str, mi
     totals[Total(sum_kind, job)] += milliseconds
 
 
-_ENDS: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
+_ENDS: Final[frozenset[type[Message]]] = frozenset({Completed, Failed, Cancelled, Skipped})
 
 
 def bucket(kind: Kind, seconds: float) -> str:
     """Return the upper bound of the bucket that counts a time."""
-    bounds = BUCKETS_S[kind]
-    place = bisect_left(bounds, seconds)
-    return f"{bounds[place]:g}" if place < len(bounds) else NO_BOUND
+    return _LABELS[kind][bisect_left(BUCKETS_S[kind], seconds)]
 
 
 def _utc(time: datetime) -> datetime:

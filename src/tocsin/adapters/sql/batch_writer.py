@@ -12,8 +12,6 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 
 from sqlalchemy import Connection, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import IntegrityError
 
 from ...domain import dead_letter, history, job_record, totals
 from ...domain.dead_letter import Letter, LetterName
@@ -40,6 +38,10 @@ class BatchWriter:
         self._encoding = Encoding(dialect)
         self.cache = RecorderCache()
         encoding = self._encoding
+        place = "installation", "stream"
+        # Use the returned row: not every driver counts the rows of an insert.
+        self._step = f"{encoding.update(offsets, ('sequence',), *place, 'sequence')} RETURNING sequence"
+        self._first = f"{encoding.insert(offsets, (*place, 'sequence'))} RETURNING sequence"
         self._new = encoding.into(executions, (*rows.PROGRESS, *rows.REQUEST))
         self._execution = encoding.update(executions, (*rows.PROGRESS, *rows.REQUEST[:-1]), "execution_id")
         self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
@@ -63,10 +65,14 @@ class BatchWriter:
         upto: int,
         opens: bool = True,
         encoded: Sequence[Encoded] = (),
+        reads_all: bool = False,
     ) -> None:
         """Fold messages into the rows, and move the offset from `after` to `upto` (see `ports.History`).
 
+        Without `reads_all`, expect no rows of executions that begin with these messages.
+
         Raises:
+            IntegrityError: an execution that was expected to be new has a row; call it again with `reads_all`.
             SequenceConflict: the offset is different; the transaction must not be committed.
         """
         self._move(connection, stream, after, upto)
@@ -75,16 +81,13 @@ class BatchWriter:
             self._record_jobs(connection, messages)
             self._events.write_ledgers(connection, encoded)
         else:
-            changed = self._record_executions(connection, messages, opens=opens)
+            changed = self._record_executions(connection, messages, opens=opens, reads_all=reads_all)
             self._events.write_executions(connection, encoded, None if opens else changed)
 
     def _record_executions(
-        self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool, reads_all: bool = False
+        self, connection: Connection, messages: Sequence[Recorded[Message]], *, opens: bool, reads_all: bool
     ) -> Collection[str]:
-        """Record executions, and return their ids.
-
-        Without `reads_all`, expect no rows of executions that begin with these messages.
-        """
+        """Record executions, and return their ids."""
         begins = history.executions_of(messages)
         known, missing = self.cache.executions.recall(begins)
         # Without `opens`, nothing would be inserted, and so no conflict would show a row that was expected wrongly.
@@ -103,15 +106,7 @@ class BatchWriter:
                 complete_rows.append(rows.execution_values(record, encoding))
         for values in (new_rows, complete_rows, progress):
             values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
-        try:
-            connection.exec_driver_sql("SAVEPOINT new_rows")
-            write_rows(connection, self._new, new_rows)
-            connection.exec_driver_sql("RELEASE SAVEPOINT new_rows")
-        except IntegrityError:  # another job, or the same in another installation, has an execution of this id
-            if reads_all:
-                raise
-            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT new_rows")
-            return self._record_executions(connection, messages, opens=opens, reads_all=True)
+        write_rows(connection, self._new, new_rows)
         write_rows(connection, self._execution, complete_rows)
         write_rows(connection, self._progress, progress)
         tagged = (
@@ -164,14 +159,9 @@ class BatchWriter:
         self.cache.jobs.keep({name: record.without_definition() for name, record in changed.items()})
 
     def _move(self, connection: Connection, stream: Stream, after: int, upto: int) -> None:
-        # Use the returned row: not every driver counts the rows of an insert.
-        where = {"installation": self._installation, "stream": stream.value}
-        place = (offsets.c.installation == self._installation, offsets.c.stream == stream.value)
-        step = update(offsets).where(*place, offsets.c.sequence == after).values(sequence=upto)
-        is_moved = connection.execute(step.returning(offsets.c.sequence)).first() is not None
-        if not is_moved and not after:
-            insert = (sqlite if self._encoding.is_file else postgresql).insert(offsets).values(**where, sequence=upto)
-            first = insert.on_conflict_do_nothing(index_elements=[*where]).returning(offsets.c.sequence)
-            is_moved = connection.execute(first).first() is not None
-        if not is_moved:
+        place = self._installation, stream.value
+        moved = connection.exec_driver_sql(self._step, (upto, *place, after)).first()
+        if moved is None and not after:
+            moved = connection.exec_driver_sql(self._first, (*place, upto)).first()
+        if moved is None:
             raise offset_conflict(stream, after)

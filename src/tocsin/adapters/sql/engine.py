@@ -202,14 +202,15 @@ class Encoding:
         total = f"total = {table.name}.total + excluded.total"
         return f"{self.into(table, (*key, 'total'))} ON CONFLICT ({_named(key)}) DO UPDATE SET {total}"
 
-    def update(self, table: Table, columns: Sequence[str], key: str) -> str:
+    def update(self, table: Table, columns: Sequence[str], *key: str) -> str:
         """Return a statement that sets columns of the row of a key.
 
-        The key is its last value. The indexes of all other columns stay untouched, whereas an upsert rewrites every
+        The key is its last values. The indexes of all other columns stay untouched, whereas an upsert rewrites every
         index of the row.
         """
         changes = ", ".join(f'"{name}" = {self._placeholder(table, name)}' for name in columns)
-        return f'UPDATE {table.name} SET {changes} WHERE "{key}" = {self._placeholder(table, key)}'  # noqa: S608 - our own names
+        same = " AND ".join(f'"{name}" = {self._placeholder(table, name)}' for name in key)
+        return f"UPDATE {table.name} SET {changes} WHERE {same}"  # noqa: S608 - our own names
 
     def insert(self, table: Table, columns: Sequence[str]) -> str:
         """Return a statement that inserts a row unless it exists."""

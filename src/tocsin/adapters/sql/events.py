@@ -75,8 +75,9 @@ class EventsWriter:
             of_id.append((event.sequence, subject, event.time, msgspec.Raw(event.body)))
         # All rows have the time of the newest event, so that their order is that of the transactions.
         common = self._installation, self._encoding.time(encoded[-1].time)
+        names = {job: subjects.name(job) for job in {job for _, job in events}}
         rows = [
-            (id_, common[0], subjects.name(job), common[1], part[-1][0], _encode(part))
+            (id_, common[0], names[job], common[1], part[-1][0], _encode(part))
             for (id_, job), of_id in events.items()
             for part in _parts(of_id)
         ]

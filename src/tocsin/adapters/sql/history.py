@@ -29,6 +29,7 @@ from sqlalchemy import (
     tuple_,
 )
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from ...domain.events import Message, Recorded
@@ -262,9 +263,20 @@ class SqlHistory:
 
         def committed() -> None:
             recording = self._recording
+            write = partial(
+                recording.record,
+                stream=stream,
+                messages=messages,
+                after=after,
+                upto=upto,
+                opens=opens,
+                encoded=encoded,
+            )
             try:
-                with self._writing.begin() as connection:
-                    recording.record(connection, stream, messages, after=after, upto=upto, opens=opens, encoded=encoded)
+                try:
+                    _result(self._writing.begin, write)
+                except IntegrityError:  # another job, or the same in another installation, has an execution of an id
+                    _result(self._writing.begin, partial(write, reads_all=True))
             except BaseException:
                 recording.cache.forget(stream)
                 raise

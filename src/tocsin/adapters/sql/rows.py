@@ -74,7 +74,7 @@ def _progress(record: ExecutionRecord, encoding: Encoding) -> Values:
         if encoding.is_file
         else was_handed_over,  # SQLite's driver looks for an adapter of a `bool`
         *(record.status, record.attempt, record.job_state),
-        *map(plain, _TEXTS_OF(record)),
+        *[text if text is None else plain(text) for text in _TEXTS_OF(record)],
         *record.recoveries,
     )
 
