@@ -250,7 +250,7 @@ class VersionedMessage(OwnMessage, frozen=True, kw_only=True):
     v: Literal[1] = constant(1)
 
 
-class Recorded(msgspec.Struct, Generic[M_co], frozen=True):
+class Recorded(msgspec.Struct, Generic[M_co], frozen=True, gc=False):
     """A message as the log stored it.
 
     `sequence` is its position in the stream, `time` (UTC) is by the log's clock.
