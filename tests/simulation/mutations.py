@@ -298,12 +298,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "pass",
     ),
     bug(
-        "believe a replica that an execution is archived",
-        EndNotices._over,
-        "if not tail",
-        "if True",
-    ),
-    bug(
         "keep the claims of agents that are lost",
         ClaimChecks._look_at_agents,
         "if now - heard_at < SILENCE_S:",
@@ -726,9 +720,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "draw jitter twice as wide": "tests/domain/test_retry.py::test_i7_delay_is_the_formula_within_its_jitter",
     "hand over claims beyond their limit": "tests/stages/test_matcher.py::test_limit_holds_with_two_leaders",
     "tell an agent of an end once": "tests/stages/test_matcher_ends.py::test_lost_notice_is_repeated",
-    "believe a replica that an execution is archived": (
-        "tests/stages/test_matcher_ends.py::test_lagging_replica_ends_nothing"
-    ),
     "believe an answer without a token": (
         "tests/stages/test_mq_bridge.py::test_answer_with_a_guessed_token_is_refused"
     ),

@@ -1,9 +1,6 @@
 """Several claims at once: one that cannot be handed over or judged leaves the others."""
 
 import json
-from typing import Any
-
-import pytest
 
 from tests.domain.given import KEY
 from tests.domain.test_task_board import task
@@ -14,7 +11,6 @@ from tocsin.domain.agent import agent_key
 from tocsin.domain.events import Dispatched, Started
 from tocsin.domain.open_task import OpenTask
 from tocsin.domain.task_board import AgentClaim, TaskBoard
-from tocsin.ports import Loaded
 from tocsin.stages.matcher.agents import HeardAgents
 from tocsin.stages.matcher.claims import Releases
 from tocsin.stages.matcher.last_heartbeats import LastHeartbeats
@@ -41,26 +37,6 @@ async def claims(world: World, number: int) -> list[AgentClaim]:
         )
         claims.append(board.confirm(open_task, agent_key("w", WORKER), sequence=await world.log.tail(scope)))
     return claims
-
-
-@pytest.mark.parametrize("shows", ["nothing", "no claim"])
-async def test_a_lagging_scope_leaves_the_other_claims(
-    world: World, monkeypatch: pytest.MonkeyPatch, shows: str
-) -> None:
-    first, *others = await claims(world, 3)
-    load_each = world.log.load_each
-
-    async def lagging(*scopes: str, **options: Any) -> Loaded:  # noqa: ANN401 - passed on
-        facts, upto = (await load_each(*scopes, **options)).facts, 0
-        return Loaded([facts[0][:-1] if shows == "no claim" else [], *facts[1:]], upto)
-
-    monkeypatch.setattr(world.log, "load_each", lagging)
-    board = TaskBoard()
-    for claim in (first, *others):
-        board.confirm(claim.task, claim.agent, sequence=claim.sequence)
-
-    assert await Releases(world.log, board, world.clock).still_open([first, *others]) == others
-    assert board.claim_of(first.task.scope, first.task.step) is not None  # it is not withdrawn on such a read
 
 
 async def test_an_unknown_agent_leaves_the_other_tasks(world: World) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -26,7 +26,6 @@ from tocsin.domain.events import (
     Namespace,
     PastHoldUp,
     PolicyDefined,
-    Recorded,
     Released,
     Report,
     RetryScheduled,
@@ -40,7 +39,7 @@ from tocsin.domain.token_bucket import TokenBucket
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import Append, LogUnavailable, SequenceConflict, Written
+from tocsin.ports import LogUnavailable
 from tocsin.services.agents import backlogs
 from tocsin.services.namespaces import Namespaces
 from tocsin.settings import Queue, QueueRate
@@ -1116,30 +1115,6 @@ async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch:
     await agent.holds()
     await hall.work()
     assert len(await hall.started()) == 1
-    assert len(agent.got) == 1
-
-
-async def test_task_survives_a_conflict_and_an_empty_replica(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    await hall.job()
-    matcher = await hall.matcher()
-    agent = await hall.agent()
-    await hall.world.trigger("nightly", message_id="x")
-    await hall.world.run(hall.world.planner)
-    await settle()
-
-    async def refused(writes: Sequence[Append]) -> list[Written]:
-        return [Written((), SequenceConflict("another writer was faster")) for _ in writes]
-
-    async def empty(_: str, *, after: int = 0) -> list[Recorded[Message]]:
-        del after
-        return []
-
-    monkeypatch.setattr(matcher._log, "write", refused)
-    monkeypatch.setattr(matcher._log, "load", empty)
-    await matcher.run_once()
-    monkeypatch.undo()
-    assert await hall.started() == []
-    await hall.work()
     assert len(agent.got) == 1
 
 

@@ -9,7 +9,7 @@ from tests.stages.test_matcher import ONE, TWO, Agent, Hall, hall
 from tocsin import subjects
 from tocsin.domain.agent import Assignment, agent_key
 from tocsin.domain.events import Cancelled, Completed, Dispatched, Failed, HeartbeatDetails, Released, Started
-from tocsin.ports import Loaded, LogUnavailable
+from tocsin.ports import LogUnavailable
 from tocsin.stages.matcher.agents import SILENCE_S
 from tocsin.stages.matcher.claim_checks import INTERVAL_S
 from tocsin.stages.matcher.end_notices import AT_ONCE, CHECK_AFTER_S, CHECKED_TASKS
@@ -152,23 +152,6 @@ async def test_archived_execution_is_over(hall: Hall) -> None:
     await agent.holds(task)
     await look(hall)
     assert set(agent.ended) == {key(task)}
-
-
-async def test_lagging_replica_ends_nothing(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    await hall.job(timeout=600)
-    matcher = await hall.matcher()
-    agent = await hall.agent()
-    await hall.trigger()
-    [(_, task)] = agent.got
-    matcher.board.withdraw(next(iter(matcher.board)))
-
-    async def nothing(*scopes: str, **_: object) -> Loaded:
-        return Loaded([[] for _ in scopes], 0)
-
-    monkeypatch.setattr(matcher._checks._ends._log, "load_each", nothing)
-    await agent.holds(task)
-    await look(hall)
-    assert agent.ended == []
 
 
 async def test_task_of_a_live_execution_is_not_ended(hall: Hall) -> None:

@@ -146,8 +146,9 @@ class Claims:
         for _ in range(TRIES):
             expect = self._board.newest(scope)
             newer = [recorded for recorded in await self._log.load(scope) if recorded.sequence > expect]
-            if not newer:
-                await self._withdraw_archived(scope, tasks)
+            if not newer:  # the execution is over, and has left the fold
+                for task, _ in tasks:
+                    self._board.withdraw(task)
                 break
             for recorded in newer:
                 learn_event(self._board, scope, recorded)
@@ -174,12 +175,6 @@ class Claims:
         key = agent_of(started.worker, started.agent)
         heard = None if key is None else self._agents.get(key)
         return heard is None or heard.takes_tasks
-
-    async def _withdraw_archived(self, scope: str, tasks: Assigned) -> None:
-        """Withdraw the tasks of an execution whose events are archived; otherwise a lagging replica answered."""
-        if await self._log.tail(scope) == 0:
-            for task, _ in tasks:
-                self._board.withdraw(task)
 
 
 def _rated(task: OpenTask) -> list[Rated]:
@@ -310,10 +305,6 @@ class Releases:
         open_claims: list[AgentClaim] = []
         for claim in claims:
             facts = facts_by_scope[claim.task.scope]
-            if facts and facts[-1].sequence < claim.sequence:
-                continue  # a lagging replica answered
-            if not facts and await self._log.tail(claim.task.scope):
-                continue
             state = execution.fold(facts)
             step = state.steps.get(claim.task.step)
             is_open = step is not None and step.phase is Phase.STARTED and step.claim == claim.sequence

@@ -134,11 +134,8 @@ class EndNotices:
         if not scopes:
             return frozenset()
         loaded = await self._log.load_each(*scopes.values())
-        absent = [key for key, facts in zip(scopes, loaded.facts, strict=True) if not facts]
-        over = {key for key, facts in zip(scopes, loaded.facts, strict=True) if execution.fold(facts).is_over}
-        # What the archiver took is over; a lagging replica may know nothing yet, so the leader confirms.
-        tails = await self._log.tails(*(scopes[key] for key in absent)) if absent else ()
-        return frozenset(over.union(key for key, tail in zip(absent, tails, strict=True) if not tail))
+        of_each = zip(scopes, loaded.facts, strict=True)
+        return frozenset(key for key, facts in of_each if not facts or execution.fold(facts).is_over)
 
     async def _send(self, key: str, executions: Sequence[str]) -> None:
         agent = self._agents.get(key)

@@ -93,27 +93,17 @@ class Owners:
         unread = [resource for resource in resources if resource not in self._tails]
         if not unread:
             return
-        # The leader of the stream answers: an owner that a lagging replica lacks would let every worker get the tasks.
-        tails = dict(zip(unread, await self._log.tails(*map(subjects.ownership, unread)), strict=True))
-        empty = [resource for resource, tail in tails.items() if not tail and resource not in self._tails]
-        self._tails.update(dict.fromkeys(empty, 0))
-        shards = (ownership.shard_of(resource) for resource in empty)
+        await self._read(unread)
+        shards = (ownership.shard_of(resource) for resource in unread if resource not in self._terms)
         self._board.free({shard for shard in shards if shard is not None})
-        await self._read({resource: tail for resource, tail in tails.items() if tail})
 
-    async def _read(self, tails: dict[str, int]) -> None:
-        """Read the newest owners of resources; `tails`: the least sequences that they end with."""
-        if not tails:
-            return
-        loaded = await self._log.load_each(*map(subjects.ownership, tails))
-        for (resource, tail), history in zip(tails.items(), loaded.facts, strict=True):
-            newest = history[-1].sequence if history else 0
-            if newest >= tail:  # otherwise a lagging replica answered
-                self._tails.setdefault(resource, 0)
-                for recorded in history:
-                    self.learn(recorded)
-                # A foreign message has no owner, and the guard counts it.
-                self._tails[resource] = max(self._tails[resource], newest)
+    async def _read(self, resources: Sequence[str]) -> None:
+        """Read the newest owners of resources."""
+        loaded = await self._log.load_each(*map(subjects.ownership, resources))
+        for resource, history in zip(resources, loaded.facts, strict=True):
+            self._tails.setdefault(resource, 0)
+            for recorded in history:
+                self.learn(recorded)
 
     # --- decisions -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +124,6 @@ class Owners:
         needed = [resource for resource in self._board.owned if self._is_due(resource)]
         await self._load(needed)
         known = [*needed, *sorted(filter(self._is_due, self._vacant.difference(needed)))]
-        known = [resource for resource in known if resource in self._tails]
         known.sort(key=lambda resource: self._considered.get(resource, 0))  # the crowd may change before all had a turn
         due = known[: min(AT_ONCE, max(1, COMPARED_AT_ONCE // max(1, len(standing))))]
         if due:
@@ -234,15 +223,16 @@ class Owners:
             for change in changes
         ]
         results = await self._log.write([Append((fact,), self._tails[fact.resource]) for fact in facts])
-        outdated = dict[str, int]()
+        outdated = list[str]()
         for fact, written in zip(facts, results, strict=True):
             if written.sequences:
                 self._assigned(fact, written.sequences[0])
             elif isinstance(written.error, OutdatedState):
-                outdated[fact.resource] = self._tails[fact.resource]
+                outdated.append(fact.resource)
             elif written.error is not None:
                 raise written.error
-        await self._read(outdated)  # another matcher was faster
+        if outdated:  # another matcher was faster
+            await self._read(outdated)
 
     def _assigned(self, fact: OwnershipAssigned, sequence: int) -> None:
         if sequence > self._tails[fact.resource]:  # else the follower was faster

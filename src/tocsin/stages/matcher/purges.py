@@ -44,8 +44,8 @@ class Purges:
         ends: list[Append] = []
         is_learnt = False
         for task, facts in zip(by_scope.values(), loaded.facts, strict=True):
-            if not facts or facts[-1].sequence < task.sequence:
-                continue  # a lagging replica answered
+            if not facts:
+                continue
             end = self._end(task, facts)
             if end is None:
                 self._learn(task, facts)
