@@ -214,11 +214,22 @@ class SimulatedCommits:
         self._server = server
         self._network = network
         self._process = process
+        self._unanswered: bytes | None = None
+        """The commit that the server may have stored, for all that the process knows."""
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
         del partition
+        if self._unanswered not in {None, body}:
+            self._server.violations.append(f"SENT: {self._process.name} sent a commit while another was not answered")
+        self._unanswered = body
         answer = partial(self._server.accept, body, expect)
-        return await self._network.ask(self._process, f"append a commit behind {expect}", answer)
+        try:
+            sequence = await self._network.ask(self._process, f"append a commit behind {expect}", answer)
+        except CommitRefused:
+            self._unanswered = None
+            raise
+        self._unanswered = None
+        return sequence
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         del partition

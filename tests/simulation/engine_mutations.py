@@ -51,9 +51,9 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug("undo no positions", Pending.undo, "for call in batch.closed:", "for call in ():"),
     bug(
         "decide events again that another process decided",
-        Pending.arrive,
-        "if self._fold.position(stage.name, source).has(place):",
-        "if False:",
+        Pending.is_open,
+        "self._fold.position(*cause.key).has(cause.place)",
+        "False",
     ),
     # --- one commit after another --------------------------------------------------------------------------------------
     bug(
