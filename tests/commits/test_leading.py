@@ -185,7 +185,7 @@ async def test_standby_folds_everything_and_decides_nothing(world: Given) -> Non
     await world.clock.run(10)
     assert {commit.writer for commit in await world.commits()} == {"test", "one"}
     assert two.fold.states == one.fold.states
-    assert two.loop.pending.standing_by == 0
+    assert len(two.loop.pending._standby) == 0
 
 
 class SlowProjections(InMemoryProjections):

@@ -142,7 +142,8 @@ async def test_missing_majority_is_distinguished_from_missing_jetstream(tmp_path
         await kill(*(node for node in cluster.nodes if node.server.port != url.port))
         with pytest.raises(JetStreamUnavailable) as caught:
             await bootstrap.initialize(tocsin.installation)
-        assert (caught.value.code, caught.value.is_clustered) == ("jetstream-unavailable", True)
+        assert caught.value.code == "jetstream-unavailable"
+        assert "its cluster elects" in str(caught.value)
 
 
 @pytest.mark.slow

@@ -92,11 +92,6 @@ class Pending:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
                 self._ripe.note_taken(stage, source)
 
-    @property
-    def standing_by(self) -> int:
-        """The number of messages for stages that another process leads."""
-        return len(self._standby)
-
     # --- what is decided next ------------------------------------------------------------------------------------------
 
     @property

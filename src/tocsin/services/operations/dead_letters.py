@@ -98,9 +98,7 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
         if facts and isinstance(fact, PoisonMessage) and not isinstance(cause, Trigger):
             await log.publish(rerun_subject(fact), cause, message_id=token_hex(16))
             ends += dead_letter.resolve(letter.state, by=by, reason="handed in again")
-        try:
-            await _append(log, letter, [*facts, *ends])
-        except OutdatedState:
+        if not await _is_appended(log, letter, [*facts, *ends]):
             letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         number, execution_id = (
@@ -154,20 +152,21 @@ async def resolve(
     letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)
-        try:
-            await _append(log, letter, facts)
-        except OutdatedState:
+        if not await _is_appended(log, letter, facts):
             letter = await read_letter(log, letter.id, letter.job) or letter
             continue
         return Resolution(letter.job, letter.id, bool(facts))
     raise SequenceConflict(_CONFLICT.format(letter.id, MAX_TRIES))
 
 
-async def _append(log: EventLog, letter: Letter, facts: Sequence[Message]) -> None:
-    if facts:
-        [written] = await log.write([Append(tuple(facts), letter.sequence)])
-        if written.error is not None:
-            raise written.error
+async def _is_appended(log: EventLog, letter: Letter, facts: Sequence[Message]) -> bool:
+    """Append events; False: another writer changed the dead letter."""
+    [error] = (
+        [written.error for written in await log.write([Append(tuple(facts), letter.sequence)])] if facts else [None]
+    )
+    if error is not None and not isinstance(error, OutdatedState):
+        raise error
+    return error is None
 
 
 async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_only: bool) -> int | None:

@@ -13,16 +13,9 @@ class ProvisionError(TocsinError):
 
 
 class JetStreamUnavailable(ProvisionError, LogUnavailable):
-    """JetStream does not answer: its server is overloaded, or its cluster has no majority.
-
-    `is_clustered`: the server belongs to a cluster.
-    """
+    """JetStream does not answer: its server is overloaded, or its cluster has no majority."""
 
     code = "jetstream-unavailable"
-
-    def __init__(self, message: str, *, is_clustered: bool) -> None:
-        super().__init__(message)
-        self.is_clustered = is_clustered
 
 
 class JetStreamDisabled(ProvisionError, LogUnavailable):

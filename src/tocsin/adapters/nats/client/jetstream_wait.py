@@ -54,13 +54,10 @@ def silence_of(connection: Connection, error: LogUnavailable) -> JetStreamDisabl
             "JetStream is not enabled: start nats-server with --jetstream or a `jetstream` block in its "
             "configuration; if the server has accounts, enable it for the account of this user"
         )
-    is_clustered = "cluster" in connection.greeting
-    advice = (
-        "its cluster elects, or has no majority; try again when more than half of its servers run"
-        if is_clustered
-        else "check the load and the log of its server, then try again"
-    )
-    return JetStreamUnavailable(f"JetStream does not answer: {advice} ({error})", is_clustered=is_clustered)
+    advice = "check the load and the log of its server, then try again"
+    if "cluster" in connection.greeting:
+        advice = "its cluster elects, or has no majority; try again when more than half of its servers run"
+    return JetStreamUnavailable(f"JetStream does not answer: {advice} ({error})")
 
 
 async def find_key(connection: Connection, names: Names) -> bytes | None:

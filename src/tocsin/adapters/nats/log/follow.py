@@ -27,6 +27,7 @@ from ....subjects import DecodeError, Stream
 from ....telemetry import trace_ids
 from ..client import wire
 from ..client.connection import Connection, Json
+from ..client.names import Names
 from ..client.requests import CONNECTION_ERRORS
 from ..consumers.pull import PullInbox, Received, RelativeNames
 
@@ -81,14 +82,6 @@ class WireNames(RelativeNames, Protocol):
         ...
 
 
-class InstallationNames(WireNames, Protocol):
-    """The names of all streams of an installation."""
-
-    def own_streams(self) -> frozenset[str]:
-        """Return the names of all streams of messages and commits on the server."""
-        ...
-
-
 READER: Final = ContextVar[Callable[[bool], None]]("reader", default=lambda _: None)
 """Takes whether the consumer of a reader in this context is made; False: it is lost, or cannot be made."""
 
@@ -98,7 +91,7 @@ Make = Callable[[Sequence[Received], bool, int], P]
 
 def follow(
     connection: Connection,
-    names: InstallationNames,
+    names: Names,
     stream: Stream,
     filters: Sequence[str],
     *,
