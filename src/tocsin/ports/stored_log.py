@@ -57,6 +57,8 @@ class StoredMessage:
     """The relative subject."""
     headers: Mapping[str, str]
     body: bytes
+    cause: str = ""
+    """As in `Encoded`."""
 
 
 @dataclass(frozen=True, slots=True)
