@@ -180,17 +180,18 @@ async def test_inputs_that_give_nothing_hold_no_other_up(slow: bool, monkeypatch
 
 async def test_effects_leave_after_the_commit_only() -> None:
     installation = Installation()
-    job = JobDefinition.model_validate({"name": "nightly", "function": "f", "overlap_policy": "skip"})
+    job = JobDefinition.model_validate({"name": "nightly", "function": "f", "overlap_policy": "enqueue"})
     await installation.store(Defined(job="nightly", definition=job))
     process = installation.process()
-    installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger("nightly"), "t1")
+    for id_ in ("t1", "t2"):
+        installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger("nightly"), id_)
     await process.read_on()
     await installation.store(Defined(job="other", definition=JobDefinition(name="other", function="g")))
     assert await process.loop.run_once()
     assert installation.effects == []
     await process.run()
     assert [type(effect.signal).__name__ for _, effect in installation.effects if isinstance(effect, Notice)] == [
-        "Held"
+        "Waiting"
     ]
 
 
