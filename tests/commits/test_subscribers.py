@@ -61,7 +61,7 @@ class Site:
         world = self.place.world
         process = CommitProcess(
             self.place.log,
-            world.log,
+            world.streams,
             SystemClock(),
             KEY,
             installation=world.names.root,
@@ -82,7 +82,7 @@ class Site:
 
     async def trigger(self, name: str) -> str:
         subject = subjects.trigger("nightly")
-        await self.place.world.log.publish(subject, Trigger(), message_id=name)
+        await self.place.world.streams.publish(subject, Trigger(), message_id=name)
         return subject
 
 
