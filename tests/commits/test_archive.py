@@ -308,6 +308,7 @@ async def test_follower_waits_for_an_archive_without_answer(given: Archiving, mo
 
     monkeypatch.setattr(given.archive, "state", late)
     monkeypatch.setattr(archived_commit_log, "PAUSE_S", 0.0)
+    given.log.waits = True
     assert await given.everything() == whole
 
 

@@ -99,6 +99,10 @@ class CommitRules:
         violations += self._judge_positions(content, entity)
         return violations, list(events_of(content, stored.time))
 
+    def is_foreign(self, stored: StoredBody) -> bool:
+        """Return whether the next message is no commit of this log."""
+        return isinstance(self._seal.read(self._head, stored.sequence, stored.body)[1], ForeignBody)
+
     def _begin(self, stored: StoredBody) -> Iterator[Violation]:
         """Find the chain where the log begins, although its beginning may be lost."""
         try:
@@ -255,7 +259,9 @@ async def _judged(
             auditor.found(violations)
             for event in events:
                 yield event
-            commit = await anext(commits, None) if rules.number < last else None
+            commit = await anext(commits, None)
+            if commit is not None and rules.number >= last and not rules.is_foreign(commit):
+                commit = None
         elif one is not None:
             rules.read(one)
             yield one
