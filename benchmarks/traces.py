@@ -21,10 +21,10 @@ from tocsin import subjects
 from tocsin.adapters.otel.span_exporter import OtlpSpanExporter
 from tocsin.adapters.otel.traces import Traces
 from tocsin.domain import execution_plan
-from tocsin.domain.attempt_trace import Span
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Dispatched, Message, Recorded, Started, Trigger
 from tocsin.domain.execution import admit_and_dispatch
+from tocsin.domain.spans import Span
 from tocsin.domain.trace import spans_of
 from tocsin.domain.trace_context import Sampling, process_of
 from tocsin.testing import InMemoryEventLog, ManualClock

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.domain.given import ID, JOB, KEY, NOON, admitted, first_tasks, plan, recorded, report, started
-from tocsin.domain.attempt_trace import Span
 from tocsin.domain.definition import JobDependency
 from tocsin.domain.events import (
     Admitted,
@@ -32,6 +31,7 @@ from tocsin.domain.events import (
     validated,
 )
 from tocsin.domain.execution import admit_and_dispatch
+from tocsin.domain.spans import Span
 from tocsin.domain.trace import context_of, spans_of
 from tocsin.domain.trace_context import TraceContext, own_context, parse
 

@@ -16,7 +16,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.grpc.conftest import Stub, serving_world
 from tests.security.test_tls import Authority
 from tests.system.running import DEADLINE
-from tocsin.adapters.grpc import open_calls
+from tocsin.adapters.grpc import server
 from tocsin.domain.access import Role
 from tocsin.settings import Grpc, GrpcTls, SettingsError
 
@@ -197,7 +197,7 @@ async def test_strangers_leave_places_for_others(tmp_path: Path, compiled: Path,
 
 
 async def test_request_has_to_arrive_in_time(tmp_path: Path, compiled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_calls, "REQUEST_S", 0.1)
+    monkeypatch.setattr(server, "REQUEST_S", 0.1)
     async with (
         asyncio.timeout(DEADLINE),
         serving_world(tmp_path, compiled, Grpc()) as served,

@@ -3,7 +3,7 @@
 import asyncio
 
 from tests.system.running import DEADLINE
-from tocsin.adapters.grpc.open_calls import Places
+from tocsin.adapters.grpc.server import Places
 
 HERE, THERE = "192.0.2.1", "192.0.2.2"
 

@@ -16,8 +16,8 @@ from tocsin import subjects
 from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
-from tocsin.adapters.http.ojs import event_search, event_window
-from tocsin.adapters.http.ojs.event_window import WindowReader
+from tocsin.adapters.http.ojs import event_search
+from tocsin.adapters.http.ojs.event_search import WindowReader
 from tocsin.adapters.http.ojs.job_events import JobEvents
 from tocsin.adapters.http.ojs.workflow_events import WorkflowEvents
 from tocsin.domain.access import Role
@@ -50,7 +50,7 @@ async def skipped(world: World, job: str, times: int) -> None:
 async def crowded(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Two events of one team, and many newer events of another."""
     monkeypatch.setattr(event_search, "WINDOW", 5)
-    monkeypatch.setattr(event_window, "PAGE_SIZE", 2)
+    monkeypatch.setattr(event_search, "PAGE_SIZE", 2)
     await skipped(world, "shop.job", 2)
     await skipped(world, "billing.job", 9)
     await world.log.append(QueuePaused(queue="billing.mail"), expect=0)

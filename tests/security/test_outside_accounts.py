@@ -249,7 +249,9 @@ async def test_audit_reports_what_a_reply_stored(together: Server, tmp_path: Pat
         state = await tocsin.installation.connection.manage(f"STREAM.INFO.{tocsin.installation.names.commits_stream}")
         code, remarks = await audited(together, tmp_path)
         assert code == 0  # they count for no reader
-        assert any("messages of the log are no commits of this installation" in remark for remark in remarks), "\n".join(remarks)
+        assert any("messages of the log are no commits of this installation" in remark for remark in remarks), (
+            "\n".join(remarks)
+        )
         assert state["state"]["messages"] > 2
 
 

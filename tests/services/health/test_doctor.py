@@ -76,7 +76,6 @@ from tocsin.services.health.checks import (
     dependencies,
     notifications,
     partitions,
-    screeners,
     streams,
     trigger_sources,
     triggers,
@@ -466,7 +465,7 @@ async def test_unscreened_streams_of_a_cluster_are_found(
     states = {name: state and replace(state, replicas=replicas) for name, state in look.status.streams.items()}
     status = replace(look.status, server=replace(look.status.server, version=version), streams=states)
     look = replace(look, status=status, target=replace(look.target, settings=settings))
-    findings = doctor.listed(await screeners.headers(look))
+    findings = doctor.listed(await streams.headers(look))
     assert [finding.code for finding in findings] == codes
     for finding in findings:
         names = {tocsin.installation.names.stream(stream) for stream in (Stream.INPUTS, Stream.REPORTS)}
@@ -476,11 +475,11 @@ async def test_unscreened_streams_of_a_cluster_are_found(
 
 async def test_missing_screener_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path, screener={"enabled": True}) as tocsin:
-        assert_finding((await finds(screeners.screeners, tocsin))["screener-missing"], Level.BAD, "worker, public")
+        assert_finding((await finds(streams.screeners, tocsin))["screener-missing"], Level.BAD, "worker, public")
         stage = asyncio.create_task(bootstrap.run_stages(tocsin.installation, ["screener"]))
 
         async def is_heard() -> bool:
-            return (await finds(screeners.screeners, tocsin))["screener-missing"].level is Level.OK
+            return (await finds(streams.screeners, tocsin))["screener-missing"].level is Level.OK
 
         await tocsin.until(is_heard)
         stage.cancel()

@@ -10,7 +10,7 @@ from tests.domain.given import ID, JOB
 from tests.worker.builtin.given import PYTHON, CommandBench
 from tocsin.domain.events import OutputLine
 from tocsin.domain.trace_context import own_context, process_of
-from tocsin.worker.builtin.command_rules import program
+from tocsin.worker.builtin.command import program
 from tocsin.worker.builtin.lines import Lines
 from tocsin.worker.builtin_call import BuiltinFailure
 from tocsin.worker.held_tasks import HeldTask

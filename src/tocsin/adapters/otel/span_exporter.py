@@ -15,7 +15,7 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from typing_extensions import override
 
 from ... import telemetry
-from ...domain.attempt_trace import Span
+from ...domain.spans import Span
 from ...domain.text import counted
 from ...domain.trace_context import TraceContext
 from ..extras import ExtraNotInstalled

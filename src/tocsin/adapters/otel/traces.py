@@ -14,7 +14,6 @@ import msgspec
 
 from ... import subjects, telemetry
 from ...domain import ids
-from ...domain.attempt_trace import Span
 from ...domain.errors import TocsinError
 from ...domain.events import (
     Dispatched,
@@ -27,6 +26,7 @@ from ...domain.events import (
     Skipped,
     Terminal,
 )
+from ...domain.spans import Span
 from ...domain.trace import context_of, spans_of
 from ...domain.trace_context import TraceContext, own_context, parse
 from ...engine.report_lists import listed

@@ -6,7 +6,6 @@ These are pure functions over recorded events. The schedule, the ledger, the loc
     time_replay          decisions on its instants
     arrivals             executions that follow, with durations
     executions_replay    locks, slots and ends
-    slots                slots of limited queues
     outcomes             outcomes of executions
     comparison           log and replay compared
 """
@@ -16,6 +15,5 @@ from .comparison import *
 from .executions_replay import *
 from .outcomes import *
 from .recorded import *
-from .slots import *
 from .time_replay import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once

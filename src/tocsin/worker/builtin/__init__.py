@@ -2,7 +2,6 @@
 
 A worker offers those that `tocsin worker --builtin` names, and each does only what the worker's settings allow.
 
-    command_rules      what a worker allows commands to do
     command            the function `tocsin.command`
     arguments          the arguments and the result of a program
     process            a command's process
@@ -23,7 +22,6 @@ These modules talk to the API server.
 
     cluster            requests to the API server of Kubernetes
     pod_status         what Jobs and pods say of a container
-    pod_log            the log of a pod as lines of the execution
 """
 
 import os

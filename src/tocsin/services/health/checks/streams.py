@@ -4,9 +4,10 @@ from typing import Final
 
 from ....engine.broken_keys import Broken
 from ....ports.server_inspection import Drift, StreamState
-from ....subjects import INPUT_STREAMS, Bucket, Stream, stream_of
+from ....subjects import INPUT_STREAMS, OUTPUT_STREAMS, Bucket, Stream, stream_of
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
 from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
+from .server import version_of
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 _AT_RISK: Final = "raise the limits in the settings, or run `tocsin init --drop-messages`: {loss}"
@@ -238,3 +239,42 @@ def _cluster(stream: StreamState) -> Finding | None:
 
 def _text(drift: Drift) -> str:
     return ", ".join(f"{field} is {actual} instead of {required}" for field, (actual, required) in drift.items())
+
+
+_OUTSIDE: Final = (Stream.INPUTS, Stream.REPORTS, *OUTPUT_STREAMS, Stream.MQ)
+"""The streams that store what users outside publish."""
+_SWITCH_ON: Final = "set `screener.enabled`, run the stage, and reload the accounts, as the guide to permissions says"
+
+
+async def headers(context: CheckContext) -> Finding | None:
+    """Report streams that a header of a user outside can stop (`unscreened-streams`)."""
+    inspection, streams = context.target.inspection, context.status.streams
+    if context.target.settings.screener.enabled or version_of(context) < inspection.versions.stops_at_headers:
+        return None
+    states = [streams.get(inspection.stream_name(stream)) for stream in _OUTSIDE]
+    replicated = [state.name for state in states if state is not None and state.replicas > 1]
+    if not replicated:
+        return None
+    return warn(
+        "unscreened-streams",
+        f"{', '.join(replicated)}: several servers keep what users outside publish, with their headers",
+        means="one message with a wrong header stops such a stream for good, on this version of nats-server",
+        do=_SWITCH_ON,
+        streams=list(replicated),
+    )
+
+
+async def screeners(context: CheckContext) -> Finding | None:
+    """Report users outside whose messages no screener hears (`screener-missing`)."""
+    settings = context.target.settings
+    if not settings.screener.enabled:
+        return None
+    if not (unheard := await context.target.inspection.unheard(settings.outsiders)):
+        return ok("screener-missing", "a screener hears every user outside")
+    return bad(
+        "screener-missing",
+        f"no screener hears {', '.join(unheard)}",
+        means="their messages are refused: no request of theirs is accepted, and no report of theirs ends a step",
+        do="run `tocsin run screener` with the settings from which the accounts were made",
+        users=list(unheard),
+    )
