@@ -99,7 +99,6 @@ class CommitView:
         self.is_folding = False
         """Whether the fold has the states of all events. An execution that left it counts as archived, a while after its end."""
         self.chain: Chain | None = None
-        """The chain of the commits that were read."""
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []

@@ -52,7 +52,6 @@ class Checkpoint(BaseModel, frozen=True, extra="forbid"):
     messages: int
     """The number of messages in the range. It is smaller than the range if messages were missing already."""
     digest: str
-    """Digest of the messages."""
     previous: str
     """Digest of the text of the checkpoint before; empty for the first."""
     signed: datetime

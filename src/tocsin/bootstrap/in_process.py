@@ -154,7 +154,6 @@ class InMemory:
 
 
 Home: TypeAlias = OnNats | Embedded | InMemory
-"""The place of an installation."""
 
 
 @asynccontextmanager

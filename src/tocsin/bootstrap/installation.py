@@ -102,7 +102,6 @@ class Ports:
     stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
-    """The foreign messages that this process met."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,11 +25,9 @@ class Start(NamedTuple):
     number: int
     """The number of the newest event before the events that the process shows."""
     earlier: tuple[LogHead, ...] = ()
-    """Heads before it."""
     named: str | None = None
     """The digest of a snapshot by which a later commit proves this place; None: it is proved."""
     snapshot: Loaded | None = None
-    """The snapshot with the fold."""
 
     @property
     def is_genuine(self) -> bool:

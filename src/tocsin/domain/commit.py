@@ -23,7 +23,6 @@ from .errors import TocsinError
 FORMAT: Final = 1
 """The newest format that this version reads and writes."""
 FIRST_KEY: Final = "k1"
-"""The id of the key of the first commit."""
 FIRST_PARTITION: Final = 0
 """The partition of an installation that has one."""
 MAX_EVENTS: Final = 4_096
@@ -148,7 +147,6 @@ class LogHead(msgspec.Struct, frozen=True):
     sequence: int = 0
     """The sequence of the newest message, genuine or foreign. It guards the next commit."""
     number: int = 0
-    """The number of the newest event."""
     digest: str = ""
     """The digest of the newest genuine commit; empty: the log has no commit."""
     at: datetime = _START

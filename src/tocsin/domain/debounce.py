@@ -20,7 +20,6 @@ class Window(CheckedMessage):
     first: datetime
     """When the first event was stored (UTC)."""
     last: EventReference
-    """The last event, by its place in the stream."""
     until: datetime
     """When the window ends (UTC), unless another event comes."""
     replaced: EventReference | None = None

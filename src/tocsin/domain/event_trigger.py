@@ -53,7 +53,6 @@ class Verdict:
     field: str | None = None
     """The field of the trigger that has no value for the event."""
     code: str = cel.EvaluationFailed.code
-    """The code of the reason."""
 
     @property
     def explained(self) -> str:

@@ -7,7 +7,6 @@ from . import ids, start_jitter
 from .events import Admitted, FannedOut, Planned, Requested
 
 First: TypeAlias = Planned | Admitted
-"""The first event of an execution."""
 
 
 def on_shard(first: First, shard: str) -> First:

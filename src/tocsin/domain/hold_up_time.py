@@ -10,7 +10,6 @@ HoldUpCause: TypeAlias = Literal[
 ]
 """What holds back a task although a worker may have a slot for it: a paused queue, a concurrency limit, or a rate."""
 HoldUpTimes: TypeAlias = Mapping[HoldUpCause, float]
-"""Seconds by cause."""
 NO_TIMES: Final[HoldUpTimes] = MappingProxyType({})
 
 

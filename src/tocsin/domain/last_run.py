@@ -25,7 +25,6 @@ class LastRun:
     reason: str | None
     """The reason for a skip or a cancellation."""
     definition: int
-    """The sequence of its definition."""
 
 
 def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[str, LastRun]:

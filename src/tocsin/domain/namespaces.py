@@ -165,7 +165,6 @@ class Reference(NamedTuple):
     """A name or a path in a definition of a job."""
 
     field: str
-    """The field of the definition."""
     what: str
     """`queue`, `job`, `channel`, or `path` of a webhook."""
     name: str

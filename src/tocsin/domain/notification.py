@@ -51,7 +51,6 @@ class Notification:
     job: str
     kind: Kind
     at: datetime
-    """When it happened, in UTC."""
     execution_id: str | None = None
     reason: str = ""
     """One line or a few: the message of the error, or the reason for the skip. Plain text, at most `MAX_REASON` characters."""

@@ -11,7 +11,6 @@ from .token_bucket import TokenBucket
 StepKey: TypeAlias = tuple[str, str]
 """The scope of an execution, and the name of one of its steps."""
 LaneKey: TypeAlias = tuple[str, str]
-"""A queue and a function."""
 
 
 @dataclass(frozen=True, slots=True)

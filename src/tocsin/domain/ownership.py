@@ -29,7 +29,6 @@ class Candidate(NamedTuple):
     lacks: int
     """The number of lanes with open tasks of the resource that it cannot take."""
     owned: int
-    """The number of resources that it owns."""
     name: str
     agent_id: str
 

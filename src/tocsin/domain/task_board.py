@@ -75,7 +75,6 @@ class TaskBoard:
         self._purged: dict[StepKey, OpenTask] = {}
         """Tasks that no agent gets, because their queue was purged; their executions are to be cancelled."""
         self._purged_upto: dict[str, int] = {}
-        """The sequence up to which each queue is purged."""
         self._claims: dict[StepKey, AgentClaim] = {}
         self._of_agent: dict[str, dict[StepKey, AgentClaim]] = {}
         self._suspects: dict[StepKey, AgentClaim] = {}

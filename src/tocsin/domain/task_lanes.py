@@ -32,7 +32,6 @@ class TaskLanes:
         self._clock = clock
         self._kept_bytes = 0
         self._lines: dict[StepKey, Line] = {}
-        """The line of each task."""
         self._lanes: dict[tuple[str, str, int], Lane] = {}
         self._priorities: dict[str, dict[str, set[int]]] = {}
         """The priorities of open tasks by queue and function."""
@@ -52,7 +51,6 @@ class TaskLanes:
         """The turn of each queue with tasks: it is the last when it comes, and when it was served."""
         self._namespace_turns: dict[str | None, int] = {}
         self._queue_gates: dict[str, Gate] = {}
-        """The gates of queues with tasks that were held back."""
         self._turn = 0
 
     def put(self, task: OpenTask, *, is_first: bool = False) -> None:

@@ -96,7 +96,6 @@ class Lane:
     key: tuple[str, str, int]
     jobs: dict[str, "JobLines"] = field(default_factory=dict)
     listed: RankedItems[str] = field(default_factory=RankedItems)
-    """The jobs with a listed line, by turn."""
     number: int = 0
 
 
@@ -106,7 +105,6 @@ class JobLines:
 
     lines: dict[LineKey, "Line"] = field(default_factory=dict)
     listed: RankedItems["Line"] = field(default_factory=RankedItems)
-    """The listed lines, by the sequence of their first task."""
 
 
 @dataclass(slots=True, eq=False)

@@ -21,7 +21,6 @@ class Offer:
     is_last: bool = False
     """Whether it gets a task only if no other agent has a free slot for it."""
     used: int = 0
-    """The number of tasks that it has."""
     has_suspect: bool = False
     """Whether it has a suspect, so that it gets no other one."""
 
@@ -61,7 +60,6 @@ class FreeSlots:
     def __init__(self, offers: Iterable[Offer]) -> None:
         self._used: dict[str, int] = {}
         self._suspecting: set[str] = set()
-        """The agents that have a suspect."""
         self._is_draining = False
         pools: dict[tuple[frozenset[str], frozenset[str], Granted | None], _Pool] = {}
         for place, offer in enumerate(offers):
@@ -76,7 +74,6 @@ class FreeSlots:
                 pools[key].agents.append((offer.is_last, -offer.slots, place, offer.agent))
         self._pools = tuple(pools.values())
         self._by_queue: dict[str, list[tuple[frozenset[str], _Pool]]] = {}
-        """The pools that serve a queue, with their functions of it."""
         self._by_lane: dict[tuple[str, str], list[_Pool]] = {}
         for pool in self._pools:
             heapify(pool.agents)

@@ -211,7 +211,6 @@ def _report_on(attempt: Attempt, claim: Recorded[Message]) -> Recorded[Message] 
 
 
 Attempts: TypeAlias = dict[str, dict[int, Attempt]]
-"""The attempts of each step, by number."""
 
 PROMPT: Final = frozenset({"cron", "api", "manual", "event"})
 """Triggers whose scheduled time is when the request came; the time of a backfill or a replay may be long ago."""

@@ -99,7 +99,6 @@ class _Chain:
 
     def __init__(self, stream: Stream, keys: Sequence[PublicKey]) -> None:
         self.newest: datetime | None = None
-        """The time of the newest message."""
         self._stream = stream
         self._keys = keys
         self._waiting: deque[Checkpoint] = deque()

@@ -25,7 +25,6 @@ class Turns:
         """Let `places` parties have a place at a time."""
         self._places = places
         self._active: set[str] = set()
-        """The parties that have a place."""
         self._lines: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
         """The requests that wait, by party; the party that is next comes first."""
 

@@ -298,9 +298,7 @@ class ReportSubject(NamedTuple):
     """The content of a report's subject."""
 
     scope: str
-    """The scope of its execution."""
     job: str
-    """The token of its job."""
     execution_id: str
     outcome: str
     step: str

@@ -15,7 +15,6 @@ from .icalendar_days import MAX_BYTES, days_of_file
 from .text_files import read_bytes
 
 Resolved: TypeAlias = dict[str, Any]
-"""A calendar as a definition has it."""
 
 SECTION: Final = "calendars"
 YEARS_BEFORE: Final = 1

@@ -27,9 +27,7 @@ _ENTRY: Final = frozenset({"task", "schedule", "args", "kwargs", "options", "rel
 _HIGHEST_PRIORITY: Final = 100
 _REMOVING: Final = frozenset({"pop", "popitem", "clear"})
 _CHANGING: Final = _REMOVING | {"update", "setdefault"}
-"""Methods that change a mapping."""
 _Name: TypeAlias = tuple[ast.AST, str]
-"""A name with the block that binds it."""
 
 
 class _Reader:

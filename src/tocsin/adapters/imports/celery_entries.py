@@ -102,7 +102,6 @@ class Entry:
     block: str
     """The statement that decides whether the entry exists; empty: it always does."""
     is_named: bool = True
-    """Whether the file names it, as a text."""
 
     @property
     def key(self) -> str:
@@ -122,7 +121,6 @@ class Entries:
         """The line that changes or removes an entry, by the number of the entry."""
         self._numbers: dict[str, list[int]] = {}
         self._read: set[tuple[str, int]] = set()
-        """The name and the mapping of each entry."""
         self._open: list[int] = []
         """The numbers of the entries that no change of a computed name has met."""
 

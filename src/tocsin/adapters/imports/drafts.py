@@ -26,7 +26,6 @@ class StepDraft:
 
     name: str
     after: list[str] = field(default_factory=list)
-    """The steps before it."""
     command: dict[str, Any] | None = None
     """Its command; None: `fields` have its work."""
     fields: dict[str, JsonValue] = field(default_factory=dict)
@@ -37,9 +36,7 @@ class Draft:
     """A job before it has its final name."""
 
     wish: str
-    """The name in the source."""
     source: str
-    """The file and the line."""
     original: list[str] = field(default_factory=list)
     """Lines of the source, for the comment above the job."""
     fields: dict[str, JsonValue] = field(default_factory=dict)
@@ -62,10 +59,8 @@ class Draftings:
     """The result of reading one source file."""
 
     source: str
-    """The name of the file."""
     drafts: list[Draft] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
-    """Findings about the file."""
 
     def add(self, code: str, text: str, line: int | None = None) -> None:
         """Add a finding about the file, or about one of its lines."""

@@ -66,7 +66,6 @@ LOSSES: Final[Mapping[str, str]] = {
 """Findings that make the exit code 1: something of the source is not in the job."""
 
 FINDING_CODES: Final[Mapping[str, str]] = {**NOTES, **LOSSES}
-"""The meaning of each code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,6 @@ class Finding:
     text: str
     """The difference, and what to do about it."""
     source: str
-    """The file and the line."""
     job: str | None = None
     """The name of the job; None: the finding is about the file."""
 

@@ -30,7 +30,6 @@ class JobFile:
 
     text: str
     jobs: tuple[str, ...]
-    """The names of the jobs in the file."""
     findings: tuple[Finding, ...]
 
     @property

@@ -24,7 +24,6 @@ class Zone:
 
     name: str = UTC_NAME
     is_given: bool = False
-    """Whether the user named it."""
 
     def note_in(self, drafted: Draftings, whose: str) -> None:
         """Add a finding to a file, unless the user named the zone."""

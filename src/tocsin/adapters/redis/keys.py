@@ -135,7 +135,6 @@ def passed_of(job: str) -> str:
 
 
 Hash: TypeAlias = dict[str, str]
-"""A hash as Redis returns it."""
 Values: TypeAlias = dict[Any, Any]
 """A hash as the client accepts it: texts and integers by name. The type is `Any` because the client's types are
 invariant.

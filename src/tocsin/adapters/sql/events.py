@@ -34,7 +34,6 @@ OPENINGS: Final = frozenset({"planned", "admitted", "skipped", "fanned-out"})
 MARGIN: Final = timedelta(minutes=1)
 """The time by which the time in the id of an execution may be after its first event."""
 JobOfStream: TypeAlias = tuple[str, str, str]
-"""A job, an installation and a stream."""
 Removal: TypeAlias = tuple[datetime, int]
 """The time (UTC) and the number up to which events were removed, or left out."""
 

@@ -13,9 +13,7 @@ from .engine import writing
 VERSION_TABLE: Final = "scheduler_migrations"
 SCRIPTS: Final = Path(__file__).with_name("migrations")
 REVISIONS: Final = ("r0001",)
-"""All revisions, oldest first."""
 HEAD: Final = REVISIONS[-1]
-"""The newest revision."""
 
 _LOCK: Final = 7_062_062
 """The key of PostgreSQL's advisory lock for migrations."""

@@ -174,7 +174,6 @@ JOB_IN_TIME: Final = (
 """`JOB_TIME`, and the columns that every row needs."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
-"""All columns of a job."""
 
 
 _OF_JOB: Final = [field.name for field in fields(JobRow) if field.name in JOB]

@@ -80,7 +80,6 @@ class AppVersion:
     owner: str
     definitions: tuple[JobDefinition, ...]
     folders: Sequence[Path]
-    """The folders of its modules."""
     shutdown_timeout_s: float
 
     def permit(self, permission: Document) -> None:

@@ -52,7 +52,6 @@ class Panel(Generic[T]):
     """The text of an item that a filter searches."""
     row: Callable[[T, datetime], Row]
     document: Callable[[T, datetime], dict[str, Any]]
-    """The JSON document of an item."""
     notice: Callable[[Sequence[str]], None] = lambda _: None
     """Called with the keys of the rows that are shown."""
 

@@ -11,7 +11,6 @@ from ..statement_error import Place
 class _Statement(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     text: str
-    """The text of the statement."""
 
 
 class _JobStatement(_Statement, frozen=True, kw_only=True):

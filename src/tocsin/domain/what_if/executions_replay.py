@@ -167,7 +167,6 @@ class ExecutionsReplay:
     until: datetime
     slots: Slots
     outcomes: list[Outcome] = field(default_factory=list)
-    """The executions that were requested in the window."""
     _locks: dict[_Key, Lock] = field(default_factory=dict)
     _arrivals: dict[tuple[str, str], Arrival] = field(default_factory=dict)
     """The executions that are not over, by job and id."""

@@ -31,7 +31,6 @@ class Decided:
     fact: Decision
     stored: datetime
     definition: JobDefinition | None = None
-    """The definition in force at the instant."""
 
 
 @dataclass(slots=True)
@@ -160,7 +159,6 @@ class _DecisionTimes:
     undecided_from: datetime | None = None
     """The first instant on which no decision was recorded."""
     delay: timedelta = timedelta()
-    """The usual delay of a decision."""
 
     @classmethod
     def of(

@@ -46,12 +46,10 @@ class AttemptReports:
     """The reports of an execution, as far as its events are judged by them."""
 
     early: dict[Attempt, list[Report]] = field(default_factory=dict)
-    """Reports on attempts that are not dispatched yet."""
     doubts: dict[Outcome, Doubt] = field(default_factory=dict)
     claimed: set[Attempt] = field(default_factory=set)
     """The attempts with a current or former holder, who may still answer."""
     _tokens: dict[Attempt, str] = field(default_factory=dict)
-    """The token that a report of each attempt must carry."""
     _known: set[Outcome] = field(default_factory=set)
 
     @classmethod

@@ -17,9 +17,7 @@ class QuorumLife:
 
     proposal: Proposed | None = None
     sequence: int = 0
-    """The sequence of the newest proposal."""
     agents: set[str] = field(default_factory=set)
-    """The keys of the agents that acknowledged it."""
     settled: QuorumSettled | None = None
 
     @property

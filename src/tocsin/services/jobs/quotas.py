@@ -35,7 +35,6 @@ class RegisteredJobs:
         """The ledgers that the last list was made from."""
         self._jobs: tuple[Job, ...] = ()
         self.by_name: dict[str, Job] = {}
-        """The jobs of the last list."""
         self._turn = asyncio.Lock()
 
     async def jobs(self) -> tuple[Job, ...]:

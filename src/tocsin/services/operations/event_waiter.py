@@ -98,7 +98,6 @@ class Awaited:
         self._waiter = waiter
         self.scope = scope
         self.facts = list(known)
-        """The known facts, oldest first."""
         self._changed = asyncio.Event()
 
     def receive(self, fact: Recorded[Message]) -> None:

@@ -131,7 +131,6 @@ class TaskFetches:
         self._gateway = self._fresh_id()
         self._pending: dict[str, _Pending] = {}
         self._ended: OrderedDict[str, tuple[Holder, frozenset[int]]] = OrderedDict()
-        """The holder and the claims of fetches that ended."""
         self._withdrawn: dict[str, asyncio.Event] = {}
         self._work: set[asyncio.Task[None]] = set()
 

@@ -33,7 +33,6 @@ class Outcome:
     """The outcome of a request to enqueue a job."""
 
     job: dict[str, Any]
-    """The new job, or the existing one."""
     is_duplicate: bool = False
     """No job was created: `job` has the unique key."""
 

@@ -251,7 +251,6 @@ class Defaults:
     remembered: float = Archive().hot_window
     """Seconds for which the log has jobs that ended (`archive.hot_window`)."""
     namespaces: frozenset[str] = frozenset()
-    """The declared namespaces."""
 
 
 _OWN_ID: Final = Rule(

@@ -49,7 +49,6 @@ class WorkflowEvents:
     ended: int = 0
     begun_at: datetime | None = None
     failed: str | None = None
-    """The first job that failed."""
 
     def take(self, fact: Recorded[Message]) -> Iterator[tuple[str, str, Json]]:
         """Yield the type, the subject and the data of the events of a stored event."""
