@@ -110,92 +110,35 @@ def _check_text(_: object, parameter: Any, value: Any) -> Any:  # noqa: ANN401 -
     return value
 
 
-_JOBS: Final[Tree] = {
-    "list": "jobs.commands:list_jobs",
-    "show": "jobs.commands:show",
-    "trigger": "jobs.commands:trigger",
-    "pause": "jobs.commands:pause",
-    "resume": "jobs.commands:resume",
-    "delete": "jobs.commands:delete",
-    "apply": "jobs.apply:apply",
-    "diff": "jobs.apply:diff",
-    "export": "jobs.commands:export",
-    "history": "jobs.history:history",
-    "rollback": "jobs.history:rollback",
-}
-_EXECUTIONS: Final[Tree] = {
-    "list": "executions.commands:list_executions",
-    "show": "executions.commands:show",
-    "logs": "executions.commands:logs",
-    "cancel": "executions.commands:cancel",
-}
-_DEAD_LETTERS: Final[Tree] = {
-    "list": "dead_letters.commands:list_dead_letters",
-    "show": "dead_letters.commands:show",
-    "replay": "dead_letters.commands:replay",
-    "resolve": "dead_letters.commands:resolve",
-    "replay-all": "dead_letters.commands:replay_all",
-}
-_EVENTS: Final[Tree] = {
-    "tail": "events.commands:tail",
-    "export": "events.commands:export",
-    "replay": "events.replay:replay",
-    "audit-trail": "events.commands:audit_trail",
-}
-_AGENTS: Final[Tree] = {
-    "list": "agents.commands:list_agents",
-    "show": "agents.commands:show",
-    "drain": "agents.commands:drain",
-    "disable": "agents.commands:disable",
-    "enable": "agents.commands:enable",
-    "allow": "agents.commands:allow",
-    "revoke": "agents.commands:revoke",
-}
-_QUEUES: Final[Tree] = {
-    "list": "queues.commands:list_queues",
-    "show": "queues.commands:show",
-    "pause": "queues.commands:pause",
-    "resume": "queues.commands:resume",
-    "purge": "queues.commands:purge",
-}
-_SHARDS: Final[Tree] = {
-    "list": "shards.commands:list_shards",
-    "apply": "shards.commands:apply",
-}
-_POLICY: Final[Tree] = {
-    "show": "policy.commands:show",
-    "set": "policy.commands:set_policy",
-}
-_NAMESPACES: Final[Tree] = {
-    "list": "namespaces.commands:list_namespaces",
-    "show": "namespaces.commands:show",
-    "apply": "namespaces.commands:apply",
-}
-_SILENCES: Final[Tree] = {
-    "start": "silences.commands:start",
-    "list": "silences.commands:list_silences",
-    "end": "silences.commands:end",
-}
-_TOKENS: Final[Tree] = {
-    "create": "installation.tokens:create",
-    "list": "installation.tokens:list_tokens",
-    "revoke": "installation.tokens:revoke",
-}
-_IMPORTS: Final[Tree] = {
-    "crontab": "imports.commands:crontab",
-    "kubernetes": "imports.commands:kubernetes",
-    "celery": "imports.commands:celery",
-    "airflow": "imports.commands:airflow",
-}
-_BACKUP: Final[Tree] = {
-    "create": "backup.commands:create",
-    "verify": "backup.commands:verify",
-    "restore": "backup.commands:restore",
-}
-_KEYS: Final[Tree] = {
-    "create": "installation.keys:create",
-    "show": "installation.keys:show",
-}
+def _tree(*targets: str) -> Tree:
+    """Return a group of `module:function function …`; a command has the name of its function."""
+    tree = dict[str, str]()
+    for module, _, functions in (target.partition(":") for target in targets):
+        for function in functions.split():
+            name = function.partition("_")[0] if function.startswith(("list_", "set_")) else function.replace("_", "-")
+            tree[name] = f"{module}:{function}"
+    return tree
+
+
+_JOBS: Final = _tree(
+    "jobs.commands:list_jobs show trigger pause resume delete",
+    "jobs.apply:apply diff",
+    "jobs.commands:export",
+    "jobs.history:history rollback",
+)
+_EXECUTIONS: Final = _tree("executions.commands:list_executions show logs cancel")
+_DEAD_LETTERS: Final = _tree("dead_letters.commands:list_dead_letters show replay resolve replay_all")
+_EVENTS: Final = _tree("events.commands:tail export", "events.replay:replay", "events.commands:audit_trail")
+_AGENTS: Final = _tree("agents.commands:list_agents show drain disable enable allow revoke")
+_QUEUES: Final = _tree("queues.commands:list_queues show pause resume purge")
+_SHARDS: Final = _tree("shards.commands:list_shards apply")
+_POLICY: Final = _tree("policy.commands:show set_policy")
+_NAMESPACES: Final = _tree("namespaces.commands:list_namespaces show apply")
+_SILENCES: Final = _tree("silences.commands:start list_silences end")
+_TOKENS: Final = _tree("installation.tokens:create list_tokens revoke")
+_IMPORTS: Final = _tree("imports.commands:crontab kubernetes celery airflow")
+_BACKUP: Final = _tree("backup.commands:create verify restore")
+_KEYS: Final = _tree("installation.keys:create show")
 
 COMMANDS: Final[Tree] = {
     "dev": "dev.command:dev",
