@@ -143,11 +143,7 @@ def _log_refusal(owner: str, error: TocsinError) -> None:
 
 
 async def _carry_out(operator: Operator, plan: Plan) -> None:
-    """Carry out a plan, one change after the other.
-
-    Raises:
-        SequenceConflict: a job was changed since. The other changes are made.
-    """
+    """Carry out a plan, one change after the other."""
     conflict: SequenceConflict | None = None
     for change in plan.changes:
         try:

@@ -228,9 +228,6 @@ class Run:
         """Return an execution from the log, the archive or the history.
 
         None: it is not planned yet.
-
-        Raises:
-            NotFound: no execution has this id.
         """
         operator, _ = self._open()
         try:

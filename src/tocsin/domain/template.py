@@ -164,11 +164,7 @@ def _plain(value: Any) -> JsonValue:  # noqa: ANN401 - any value
 
 
 def _finite(value: Any) -> Any:  # noqa: ANN401
-    """Return a value, which the filter `float` may make infinite.
-
-    Raises:
-        ValueError: JSON does not have it.
-    """
+    """Return a value, which the filter `float` may make infinite."""
     if isinstance(value, float) and not isfinite(value):
         raise ValueError(f"the filter `float` makes {value}, which JSON does not have")
     return value

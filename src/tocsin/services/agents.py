@@ -158,11 +158,7 @@ class AgentRegistry:
         return agent.mode_of(_newest_switch(await self._log.load(subjects.agent(name, OF_THE_NAME)))) != "enabled"
 
     async def _registered(self, name: str) -> list[AgentRecord]:
-        """Return the registered agents of a name or id.
-
-        Raises:
-            NotFound: no agent has this name, or only workers that do not register.
-        """
+        """Return the registered agents of a name or id."""
         known = await self.agents()
         if processes := await self._processes(name, known):
             return processes

@@ -131,9 +131,6 @@ def _of_outsider(subject: str, message: e.Message, publisher: str) -> e.Message:
 
     Its identity is the name of its account, which the server put into the subject. With a replay or an event as its cause, it would
     wait beyond the limit of its job's queue.
-
-    Raises:
-        DecodeError: it requests what only the API may request.
     """
     if isinstance(message, e.Trigger) and message.backfill is not None:
         raise DecodeError(f"{subject}: `backfill`: a program outside cannot backfill; use the API")

@@ -30,12 +30,7 @@ class NotJSON(DefinitionError):
 
 
 def _parse_json(text: str) -> list[object]:
-    """Return the document in `text` as a list; keys and numbers are strict.
-
-    Raises:
-        NotJSON: the text cannot be parsed; the problem's source is `:line`.
-        DefinitionError: a key is repeated, or a number is NaN, infinite or too long.
-    """
+    """Return the document in `text` as a list; keys and numbers are strict."""
     try:
         return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
     except json.JSONDecodeError as error:

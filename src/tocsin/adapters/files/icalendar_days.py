@@ -112,11 +112,7 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
 
 
 def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
-    """Refuse an event that has no days, or that would take long.
-
-    Raises:
-        DefinitionError: names the field.
-    """
+    """Refuse an event that has no days, or that would take long."""
     start = event.get("DTSTART")
     start = None if start is None else start.dt
     end = event["DTEND"].dt if "DTEND" in event else None
@@ -165,11 +161,7 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
 
 
 def _work(event: Any, source: str, place: str, first: date, last: date) -> Work:  # noqa: ANN401 - the library has no types
-    """Return the work to expand an event with its rule and added dates.
-
-    Raises:
-        DefinitionError: the rule names no day.
-    """
+    """Return the work to expand an event with its rule and added dates."""
     rule, dates = event.get("RRULE"), len(_dates(event, "RDATE"))
     if rule is None:
         return Work(0, 1 + dates)

@@ -129,11 +129,7 @@ async def import_app(target: str, *, is_json: bool) -> AppVersion:
 
 
 async def _report(process: Process, reader: StreamReader, target: str) -> Document:
-    """Return what the process found in the application.
-
-    Raises:
-        AppRefused: the application is wrong.
-    """
+    """Return what the process found in the application."""
     if (report := await read(reader)) is None:
         code = await process.wait()
         text = f"the process ended with {code} while it imported {target}. Correct what ends it."

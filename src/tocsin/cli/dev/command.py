@@ -133,12 +133,7 @@ class Given:
 
 
 def _reloads(target: str | None, reload: bool | None) -> bool:
-    """Return whether the application is reloaded.
-
-    Raises:
-        UsageError: reloading is requested without an application.
-        ExtraNotInstalled: it is requested, and the extra is not installed.
-    """
+    """Return whether the application is reloaded."""
     if reload and target is None:
         raise UsageError(
             "--reload is for an application: name it as FILE.py:NAME, or omit --reload", code="conflicting-options"

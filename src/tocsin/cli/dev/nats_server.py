@@ -122,11 +122,7 @@ def _made() -> tuple[Path, int]:
 
 
 def _locked(folder: Path, how: int) -> int:
-    """Lock a folder and return the descriptor that holds the lock.
-
-    Raises:
-        OSError: the folder is gone, or another process holds its lock.
-    """
+    """Lock a folder and return the descriptor that holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, how)

@@ -243,11 +243,7 @@ async def _decided_again(session: Session, selection: Selection) -> AsyncIterato
 
 
 def _verification(keys: Sequence[PublicKey], log: Source) -> LogVerification:
-    """Return the verification of the checkpoints; without keys, it judges nothing.
-
-    Raises:
-        UsageError: the source holds a part of the log only.
-    """
+    """Return the verification of the checkpoints; without keys, it judges nothing."""
     if not keys:
         return LogVerification((), (), streams=())
     if log.selection != Selection():

@@ -127,11 +127,7 @@ def revoke(
 
 @asynccontextmanager
 async def _tokens(session: Session, namespaces: Collection[str] = ()) -> AsyncIterator[Tokens | RemoteAdmin]:
-    """Open the tokens of the installation, through NATS or through its HTTP API.
-
-    Raises:
-        UsageError: one of `namespaces` is not declared.
-    """
+    """Open the tokens of the installation, through NATS or through its HTTP API."""
     if session.server:
         async with session.administration() as remote:
             yield remote

@@ -179,11 +179,7 @@ def _readings(text: str) -> tuple[bool, bool]:
 
 
 async def _of_word(session: Session, text: str, count: int) -> "Explanation":
-    """Explain the job of a name, or the word as a schedule.
-
-    Raises:
-        UsageError: the job has no schedule.
-    """
+    """Explain the job of a name, or the word as a schedule."""
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - likewise
     from ...settings import SettingsError  # noqa: PLC0415 - likewise
 
@@ -207,9 +203,6 @@ def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation"
     """Return the explanation of the schedule of a job.
 
     `remedy` ends the error for a job without a schedule.
-
-    Raises:
-        UsageError: it has no schedule.
     """
     from ...domain.schedule import Instant  # noqa: PLC0415 - likewise
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415
@@ -230,12 +223,7 @@ def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation"
 
 
 def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> "DayRules | None":
-    """Return the rules about days of a job with this schedule.
-
-    Raises:
-        DefinitionError: a file, a calendar or a rule is wrong.
-        ExtraNotInstalled: a calendar needs the extra `calendars`.
-    """
+    """Return the rules about days of a job with this schedule."""
     from ...adapters.files import load_calendars  # noqa: PLC0415 - few schedules have calendars
     from ...domain.formats import read_job, with_calendars  # noqa: PLC0415
 

@@ -92,11 +92,7 @@ def set_policy(
 
 
 def _written(fields: Collection[str]) -> dict[str, object]:
-    """Return the values of fields as JSON has them.
-
-    Raises:
-        UsageError: a text has no `=`, or a field is given twice.
-    """
+    """Return the values of fields as JSON has them."""
     values: dict[str, object] = {}
     for text in fields:
         name, separator, value = (part.strip() for part in text.partition("="))

@@ -110,11 +110,7 @@ def compile_(text: str, source: str = "") -> Expression:
 
 
 def _check_regex(environment: "cel.Env", pattern: str) -> None:
-    """Check a regular expression, which the library compiles at an evaluation only.
-
-    Raises:
-        ValueError: it is not one, or too large.
-    """
+    """Check a regular expression, which the library compiles at an evaluation only."""
     value = environment.compile(f'"".matches({json.dumps(pattern)})').eval(data={})
     if value.type().name() == "ERROR":
         raise ValueError(value.plain_value())

@@ -336,11 +336,7 @@ class Registry:
     async def _decide(
         self, job: str, decide: Callable[[Ledger], Sequence[DefinitionFact]], check: Check, *, take: Take
     ) -> bool:
-        """Append the facts of a decision in their room; return whether there were any.
-
-        Raises:
-            SequenceConflict: another writer changed the ledger on each try.
-        """
+        """Append the facts of a decision in their room; return whether there were any."""
         for _ in range(TRIES):
             state, sequence = await self._ledgers.load(job)
             check(Job.of(state))

@@ -166,11 +166,7 @@ class PastReader:
     async def _portions(
         self, stream: Stream, filters: Iterable[str], after: datetime | int, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield the messages up to the end of the window.
-
-        Raises:
-            InvalidQuery: they are too many.
-        """
+        """Yield the messages up to the end of the window."""
         async with aclosing(self.stored.messages(stream, *filters, after=after, upto=upto)) as portions:
             async for portion in portions:
                 messages = [message for message in portion if message.time <= self.until]

@@ -136,11 +136,7 @@ class Replays:
         return compare(job.job, before, after, usual, tried=definition is not None, notes=notes)
 
     async def _complete(self, advance: Callable[[Callable[[], bool]], bool], instants: Callable[[], int]) -> None:
-        """Advance to the end of the window, in turns of limited time.
-
-        Raises:
-            InvalidQuery: it takes too long, or has too many instants.
-        """
+        """Advance to the end of the window, in turns of limited time."""
 
         def turn(effort: Effort) -> bool:
             return advance(lambda: effort.is_spent() or instants() > MAX_INSTANTS)
@@ -283,11 +279,7 @@ class WhatIf:
 
 
 def _window(question: Question, now: datetime) -> Window:
-    """Return the window of a question.
-
-    Raises:
-        InvalidQuery: the window is empty, too long, or begins before and ends after now.
-    """
+    """Return the window of a question."""
     until = now if question.until is None else _instant("until", question.until)
     if question.since is not None:
         since = _instant("since", question.since)
@@ -309,11 +301,7 @@ def _instant(name: str, at: datetime) -> datetime:
 
 
 def _names(question: Question, candidates: Mapping[str, JobDefinition], jobs: Collection[Job]) -> list[str]:
-    """Return the jobs that take part.
-
-    Raises:
-        InvalidQuery: the question names no job and no queue, too many jobs, or an invalid capacity.
-    """
+    """Return the jobs that take part."""
     if not candidates and not question.capacity:
         raise InvalidQuery("jobs", [], "name a job definition, or give the capacity of a queue")
     for queue, slots in question.capacity.items():

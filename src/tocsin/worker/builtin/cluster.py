@@ -155,11 +155,7 @@ class Cluster:
     async def _repeated(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any] | None
     ) -> dict[str, Any]:
-        """Send a request until it is answered.
-
-        Raises:
-            BuiltinFailure: the server refused it, or does not answer for long.
-        """
+        """Send a request until it is answered."""
         loop, failures, is_renewed = asyncio.get_running_loop(), 0, False
         end = loop.time() + self._patience
         while True:

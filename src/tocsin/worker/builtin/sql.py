@@ -302,9 +302,6 @@ def _check_single(database: Database, connection: Connection, statement: str, re
 
     Without parameters the driver sends a text that may have several, and one of them may commit what precedes a failure. The check is
     outside of the transaction, which it would end.
-
-    Raises:
-        BuiltinFailure: it reads several, or none.
     """
     driver: Any = connection.connection.dbapi_connection
     written = str(text(statement).compile(dialect=connection.dialect)).replace("%%", "%")
@@ -316,11 +313,7 @@ def _check_single(database: Database, connection: Connection, statement: str, re
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Check that the statement did not end the transaction.
-
-    Raises:
-        BuiltinFailure: it did.
-    """
+    """Check that the statement did not end the transaction."""
     driver: Any = connection.connection.dbapi_connection
     is_open = driver.in_transaction if hasattr(driver, "in_transaction") else driver.info.transaction_status != 0
     if not is_open:

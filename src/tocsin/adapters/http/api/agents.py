@@ -167,12 +167,7 @@ async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: s
 
 
 async def _require_grantable(here: Components, caller: Principal, name: str, body: GrantRequest) -> None:
-    """Check that a bound caller may change these grants.
-
-    Raises:
-        NotFound: no agent has this name, or one of them also serves queues outside the namespaces of the caller.
-        Problem: a queue is outside them, no queue is named, or shards are.
-    """
+    """Check that a bound caller may change these grants."""
     await require_reached(here, caller, name)
     # A worker over HTTP chooses its name, which may be that of the absent agents of others: a first grant would limit these.
     if all(record.kind != "agent" for record in await _registry(here).agents(name)):

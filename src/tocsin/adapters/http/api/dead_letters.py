@@ -257,12 +257,7 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
 
 
 async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
-    """Return the dead letter of an id that the caller may see.
-
-    Raises:
-        NotFound: the caller may see none.
-        SharedId: the caller may see those of several jobs, and names no job.
-    """
+    """Return the dead letter of an id that the caller may see."""
 
     async def find(jobs: Iterable[str | None]) -> list[Letter]:
         return [await dead_letter_lookup.find(here.log, given, job=each) for each in jobs]

@@ -166,12 +166,7 @@ async def _may_end(here: Components, caller: Principal, silence: Silence) -> boo
 
 
 async def _require_right(here: Components, caller: Principal, job: str | None) -> None:
-    """Check that the caller may silence a job, or, with None, jobs of others.
-
-    Raises:
-        JobNotFound: the job does not exist, or the caller may not see it.
-        Problem: the job belongs to others, and the caller is no operator.
-    """
+    """Check that the caller may silence a job, or, with None, jobs of others."""
     if job is None:
         if caller.is_bound:
             raise Problem(

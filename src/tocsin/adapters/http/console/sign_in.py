@@ -114,11 +114,7 @@ def _attempt(request: Request, state: str) -> SignInAttempt | None:
 
 
 def _redirect_url(request: Request) -> str:
-    """Return the URL to which the provider leads the browser back.
-
-    Raises:
-        Problem: the settings do not name it, and a request alone is not believed.
-    """
+    """Return the URL to which the provider leads the browser back."""
     public: str | None = request.app.state.public_url
     if public is None:
         if request.url.hostname not in LOOPBACK_NAMES:
