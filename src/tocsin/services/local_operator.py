@@ -47,7 +47,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operat
     from .operations.lookup import ExecutionMatch
     from .queues import QueueDetails
     from .statements import StatementResult
-    from .timeline import Revision
+    from .timeline import JobRevision
     from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question
 
@@ -185,7 +185,7 @@ class LocalOperator:
         await self.job(job)
         return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
-    async def revisions(self, job: str) -> "tuple[Revision, ...]":
+    async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         from .timeline import read_revisions  # noqa: PLC0415 - see above
 
         return tuple(await read_revisions(self._log, job))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
     from .queues import QueueDetails
     from .shards import ShardMap
     from .statements import StatementResult
-    from .timeline import Revision
+    from .timeline import JobRevision
     from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question
 
@@ -196,7 +196,7 @@ class Operator(Protocol):
             JobNotFound: no job has this name.
         """
 
-    async def revisions(self, job: str) -> "tuple[Revision, ...]":
+    async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         """Return the changes to the definition of a job, newest first.
 
         Raises:

@@ -18,7 +18,7 @@ from tocsin.ports import ExecutionCount, ExecutionRow, History, PassedSpan
 from tocsin.ports.queries import CountQuery
 from tocsin.services.calculations import in_place
 from tocsin.services.timeline import Window
-from tocsin.services.timeline.durations import Day, read_calendar
+from tocsin.services.timeline.durations import CalendarDay, read_calendar
 
 HOUR: Final = timedelta(hours=1)
 ZONES: Final = {
@@ -51,7 +51,7 @@ class Counted:
 
 async def calendar(
     rows: Sequence[ExecutionRow], since: datetime, days: int, zone: str
-) -> tuple[list[Day], list[timedelta]]:
+) -> tuple[list[CalendarDay], list[timedelta]]:
     history = Counted(rows)
     ledger = ledger_of(Past().defined("2026-01-01T00:00"))
     window = Window.of(since, since + timedelta(days=days), 100)

@@ -44,7 +44,7 @@ from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap
 from ...services.statements import StatementResult
-from ...services.timeline import Revision, no_definition
+from ...services.timeline import JobRevision, no_definition
 from ...services.trigger_test import GivenEvent, TriggerAnswer
 from ...services.what_if import Question
 from ...telemetry.trace_ids import current_traceparent
@@ -170,9 +170,9 @@ class HttpOperator:
         query |= {} if sequence is None else {"sequence": sequence}
         return await self._api.read(tuple[IgnoredEvent, ...], path, "events", query)
 
-    async def revisions(self, job: str) -> tuple[Revision, ...]:
+    async def revisions(self, job: str) -> tuple[JobRevision, ...]:
         rows = await self._api.listed(path_of("jobs", job, "revisions"), position="before")
-        return read_as(tuple[Revision, ...], rows)
+        return read_as(tuple[JobRevision, ...], rows)
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
         request = self._api.request("GET", path_of("jobs", job, f"definitions/{revision}"))

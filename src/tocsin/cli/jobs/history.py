@@ -17,7 +17,7 @@ from ..runtime.errors import UsageError
 from ..runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...services.timeline import Revision
+    from ...services.timeline import JobRevision
 
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -45,7 +45,7 @@ def history(
     )
 
 
-def _row(revision: "Revision") -> tuple[object, ...]:
+def _row(revision: "JobRevision") -> tuple[object, ...]:
     number = Text(str(revision.sequence), style="bold" if revision.is_current else "")
     kind = f"{revision.kind} (in force)" if revision.is_current else revision.kind
     return number, revision.at, kind, revision.by, ", ".join(revision.changed), revision.reason

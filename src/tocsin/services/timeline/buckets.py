@@ -13,7 +13,7 @@ from ..calculations import Effort
 from ..explain.evidence import Regime
 from ..explain.judgement import INSTANT
 from .marks import CRON
-from .model import Bucket, Decision, Span
+from .model import Decision, Span, TimelineBucket
 from .regimes import Ledger, Stretch
 
 MOST_COUNTED: Final = 100_000
@@ -79,9 +79,9 @@ class Buckets:
             self._count_skipped(stretch)
             self._count_excluded(stretch)
 
-    def result(self) -> list[Bucket]:
+    def result(self) -> list[TimelineBucket]:
         return [
-            Bucket(span.start, span.end, {decision: n for decision, n in sorted(counts.items()) if n})
+            TimelineBucket(span.start, span.end, {decision: n for decision, n in sorted(counts.items()) if n})
             for span, counts in zip(self._spans, self._counts, strict=True)
         ]
 

@@ -29,7 +29,7 @@ _DAY: Final = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class CalendarDay:
     """A local day: its executions by status, and the instants that were missed."""
 
     day: date
@@ -41,7 +41,7 @@ class Day:
 
 async def read_calendar(
     history: History, ledger: Ledger, window: Window, timezone: str, calculate: Calculator
-) -> list[Day]:
+) -> list[CalendarDay]:
     """Return the local days that a window touches.
 
     Raises:
@@ -63,12 +63,14 @@ async def read_calendar(
     counts = await history.counts(CountQuery(job=job, since=since, until=until, width=_width(edges)))
     passed = await history.passed(job, edges[0], edges[-1], limit=MAX_PASSED)
 
-    def counted(effort: Effort) -> list[Day]:
+    def counted(effort: Effort) -> list[CalendarDay]:
         buckets = Buckets(spans, effort)
         buckets.add_by_status(counts, ledger)
         buckets.add_passed((span for span in passed if span.reason == "missed"), ledger)
         return [
-            Day(day, *(bucket.counts.get(decision, 0) for decision in ("completed", "failed", "skipped", "missed")))
+            CalendarDay(
+                day, *(bucket.counts.get(decision, 0) for decision in ("completed", "failed", "skipped", "missed"))
+            )
             for day, bucket in zip(days, buckets.result(), strict=True)
         ]
 
@@ -92,14 +94,12 @@ def _start(zone: str, day: date) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class DurationBucket:
-    """Durations in [start, end), in seconds; None: there are none.
-
-    `count`: executions that ended and were not skipped.
-    """
+    """Durations of executions that were scheduled in [start, end), in seconds."""
 
     start: datetime
     end: datetime
     count: int
+    """Executions that completed, failed or were cancelled."""
     p50: float | None
     p95: float | None
     max: float | None

@@ -67,7 +67,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
+class TimelineBucket:
     """The marks in [start, end), by decision."""
 
     start: datetime
@@ -76,10 +76,11 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """An event on the definition of a job. `sequence`: that of the event."""
+class TimelineVersion:
+    """A change to the definition."""
 
     sequence: int
+    """The sequence of its event."""
     at: datetime
     by: str | None
     reason: str | None
@@ -87,14 +88,15 @@ class Version:
 
 
 @dataclass(frozen=True, slots=True)
-class Revision(Version):
-    """An event on the definition of a job, compared with the definition before.
+class JobRevision(TimelineVersion):
+    """A change to the definition of a job."""
 
-    `changed`: the fields that differ. `is_current`: it is the definition in force.
-    """
-
+    sequence: int
+    """The sequence of its event."""
     changed: tuple[str, ...]
+    """The fields that differ from the definition before, dotted if nested."""
     is_current: bool
+    """Whether this definition is in force."""
 
 
 @dataclass(frozen=True, slots=True)

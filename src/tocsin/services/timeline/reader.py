@@ -12,7 +12,7 @@ from ..calculations import Calculator, Effort, in_place
 from ..explain.reader import SeesDefinitions, read_decisions, read_evidence, read_leaders, with_decisions
 from .buckets import Buckets
 from .marks import marks_of
-from .model import Bucket, Mark, Span, Version, Window
+from .model import Mark, Span, TimelineBucket, TimelineVersion, Window
 from .regimes import Ledger, gaps_of, seen_everything
 
 MAX_MARKS: Final = 500
@@ -35,10 +35,10 @@ class Timeline:
     since: datetime
     until: datetime
     timezone: str
-    versions: tuple[Version, ...]
+    versions: tuple[TimelineVersion, ...]
     gaps: tuple[Span, ...]
     marks: tuple[Mark, ...] | None = None
-    buckets: tuple[Bucket, ...] | None = None
+    buckets: tuple[TimelineBucket, ...] | None = None
     truncated: bool = False
 
 

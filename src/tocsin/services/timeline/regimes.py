@@ -15,7 +15,7 @@ from ..explain.evidence import Evidence, Regime, gaps, last_instant, regimes_of
 from ..explain.judgement import INSTANT, anchor, began
 from ..explain.reader import read_evidence
 from ..operations.errors import NotFound
-from .model import Decision, Revision, Span, Version, Window
+from .model import Decision, JobRevision, Span, TimelineVersion, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Ledger:
         regimes = (regime for regime in self.all if regime.fact.sequence == sequence == regime.sequence)
         return next((regime.definition for regime in regimes if self.is_seen(regime)), None)
 
-    def versions(self, window: Window) -> list[Version]:
+    def versions(self, window: Window) -> list[TimelineVersion]:
         """Return the changes to the definition in a window, and the last before it."""
         seen = [regime for regime in self.all if self.is_seen(regime) and regime.fact.time < window.until]
         first = next((n for n, regime in enumerate(seen) if regime.until is None or regime.until > window.since), 0)
@@ -125,11 +125,11 @@ class Ledger:
         return began(self.all, regime).fact.message.reason if regime.is_silent else None
 
 
-def version_of(fact: Recorded[DefinitionFact]) -> Version:
+def version_of(fact: Recorded[DefinitionFact]) -> TimelineVersion:
     message = fact.message
     kind = message.type  # type: ignore[attr-defined] # each kind of them has it
     by = None if message.by is None else message.by.full_name
-    return Version(fact.sequence, fact.time, by, message.reason, kind)
+    return TimelineVersion(fact.sequence, fact.time, by, message.reason, kind)
 
 
 def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: datetime) -> list[Span]:
@@ -147,7 +147,7 @@ def seen_everything(definitions: Sequence[Recorded[DefinitionFact]]) -> frozense
     return frozenset(recorded.sequence for recorded in definitions)
 
 
-async def read_revisions(log: EventLog, job: str) -> list[Revision]:
+async def read_revisions(log: EventLog, job: str) -> list[JobRevision]:
     """Return all revisions of a job, newest first.
 
     Raises:
@@ -175,10 +175,10 @@ def no_definition(job: str, revision: int) -> NotFound:
     return NotFound(f"job {job!r} has no definition {revision}. `tocsin jobs history {job}` lists its revisions")
 
 
-def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None = None) -> list[Revision]:
+def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None = None) -> list[JobRevision]:
     """Return the revisions that the caller sees before a sequence, newest first."""
     current = ledger.all[-1].sequence
-    revisions = list[Revision]()
+    revisions = list[JobRevision]()
     last: JobDefinition | None = None
     for regime in ledger.all:
         if not ledger.is_seen(regime):
@@ -188,7 +188,7 @@ def revisions_of(ledger: Ledger, *, before: int | None = None, limit: int | None
         is_edit = version.kind == "defined" and last is not None and after is not None
         changed = tuple(diff.field for diff in changed_fields(last, after)) if is_edit and last and after else ()
         is_current = version.sequence == current
-        revisions.append(Revision(**asdict(version), changed=changed, is_current=is_current))
+        revisions.append(JobRevision(**asdict(version), changed=changed, is_current=is_current))
         last = after
     shown = [revision for revision in reversed(revisions) if before is None or revision.sequence < before]
     return shown[:limit]

@@ -1,13 +1,13 @@
 """`/v1/jobs/{name}/durations` and `/calendar`: how long a job runs, and its outcomes by day."""
 
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from ....services.timeline.durations import read_calendar, read_durations
+from ....services.timeline.durations import CalendarDay, DurationBucket, read_calendar, read_durations
 from ..auth.security import HistoryReader
 from .dependencies import Calculate, Here
 from .jobs import JobName
@@ -20,34 +20,12 @@ USUAL_DAYS: Final = timedelta(days=90)
 router = APIRouter(prefix="/v1/jobs", tags=["inquiries"])
 
 
-class DurationBucket(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """Durations of executions that were scheduled in [start, end), in seconds."""
-
-    start: datetime
-    end: datetime
-    count: int
-    """Executions that completed, failed or were cancelled."""
-    p50: float | None
-    p95: float | None
-    max: float | None
-
-
 class JobDurations(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """Durations over time; buckets without executions are left out."""
 
     buckets: list[DurationBucket]
     sampled: bool
     """Whether percentiles and maxima are those of a sample; up to 20,000 executions are all read."""
-
-
-class CalendarDay(BaseModel, from_attributes=True):
-    """A local day: its executions by status, and the instants that were missed."""
-
-    day: date
-    completed: int
-    failed: int
-    skipped: int
-    missed: int
 
 
 class JobCalendar(BaseModel):
@@ -91,4 +69,4 @@ async def get_calendar(
     ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
     zone = timezone or ledger.timezone
     days = await read_calendar(here.history, ledger, window, zone, calculate)
-    return JobCalendar(timezone=zone, days=[CalendarDay.model_validate(day) for day in days])
+    return JobCalendar(timezone=zone, days=days)

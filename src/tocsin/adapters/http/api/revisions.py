@@ -1,13 +1,12 @@
 """`/v1/jobs/{name}/revisions`: the changes to a definition, and the way back to an earlier one."""
 
-from datetime import datetime
 from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Response
 from pydantic import BaseModel, Field
 
-from ....services.timeline import VersionKind, revisions_of
+from ....services.timeline import JobRevision, revisions_of
 from ..auth.security import Author, Reader
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Calculate, Here, Precondition, Reason, ReasonText
@@ -18,22 +17,7 @@ from .timeline import timeline_reader
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], route_class=IdempotentRoute)
 
 
-class JobRevision(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """A change to the definition of a job."""
-
-    sequence: int
-    """The sequence of its event."""
-    at: datetime
-    by: str | None
-    reason: str | None
-    kind: VersionKind
-    changed: list[str]
-    """The fields that differ from the definition before, dotted if nested."""
-    is_current: bool
-    """Whether this definition is in force."""
-
-
-class RevisionList(BaseModel):
+class RevisionList(BaseModel, use_attribute_docstrings=True):
     """Revisions, newest first; `next` is the value of `before` for the following page."""
 
     revisions: list[JobRevision]
@@ -61,7 +45,7 @@ async def list_revisions(
     """List the changes to a job's definition, newest first."""
     ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
     rows = await calculate(lambda _: revisions_of(ledger, before=before, limit=limit + 1))
-    shown = [JobRevision.model_validate(revision) for revision in rows[:limit]]
+    shown = rows[:limit]
     return RevisionList(revisions=shown, next=shown[-1].sequence if len(rows) > limit else None)
 
 

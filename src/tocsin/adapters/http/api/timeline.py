@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from ....services.timeline import MAX_BUCKETS, Decision, TimelineReader, VersionKind, Window
+from ....services.timeline import MAX_BUCKETS, Decision, TimelineBucket, TimelineReader, TimelineVersion, Window
 from ..auth.security import HistoryReader
 from .dependencies import Calculate, Components, Here
 from .jobs import JobName
@@ -37,25 +37,6 @@ class TimelineMark(BaseModel, use_attribute_docstrings=True, from_attributes=Tru
     """Seconds from the instant to the decision."""
     count: int
     """Executions on shards with this status, or instants of which only the number is known."""
-
-
-class TimelineBucket(BaseModel, from_attributes=True):
-    """The marks in [start, end), by decision."""
-
-    start: datetime
-    end: datetime
-    counts: dict[Decision, int]
-
-
-class TimelineVersion(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """A change to the definition."""
-
-    sequence: int
-    """The sequence of its event."""
-    at: datetime
-    by: str | None
-    kind: VersionKind
-    reason: str | None
 
 
 class TimelineGap(BaseModel, from_attributes=True):
