@@ -47,11 +47,9 @@ from . import (
     agents,
     apply,
     backfill,
-    changes,
     dead_letter_groups,
     dead_letters,
     definition_settings,
-    durations,
     events,
     executions,
     jobs,
@@ -67,9 +65,7 @@ from . import (
     status,
     timeline,
     tokens,
-    triggers,
     webhooks,
-    what_if,
     why,
 )
 from .dependencies import Components
@@ -256,7 +252,7 @@ def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
 
 
 ROUTERS: Final = (
-    *_routers(jobs, apply, sql, backfill, why, overview, timeline, changes, what_if, durations, revisions, triggers),
+    *_routers(jobs, apply, sql, backfill, why, overview, timeline, revisions),
     *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, shards),
     *_routers(namespaces, definition_settings, policy, notifications, schedule),
     *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),

@@ -7,8 +7,11 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
+from ....services.ignored_events import MAX_SHOWN, IgnoredEvent, read_ignored, shown
 from ....services.timeline import MAX_BUCKETS, Decision, TimelineBucket, TimelineReader, TimelineVersion, Window
-from ..auth.security import HistoryReader
+from ....services.timeline.durations import CalendarDay, DurationBucket, read_calendar, read_durations
+from ....services.trigger_test import GivenEvent, TriggerAnswer, try_event
+from ..auth.security import HistoryReader, Reader, visible
 from .dependencies import Calculate, Components, Here
 from .jobs import JobName
 from .problems import documented
@@ -111,3 +114,105 @@ async def get_timeline(
     reader = timeline_reader(here, calculate)
     timeline = await reader.timeline(name, window, partial(here.visibility.seen_definitions, caller))
     return Timeline.model_validate(timeline)
+
+
+class TriggerTest(BaseModel):
+    """The effect that an event would have on each trigger of a job."""
+
+    triggers: list[TriggerAnswer]
+
+
+@router.post("/{name}/triggers/test", operation_id="testTriggers", responses=documented(404))
+async def test_triggers(
+    here: Here, caller: Reader, calculate: Calculate, name: JobName, body: GivenEvent
+) -> TriggerTest:
+    """Try an event on the triggers of a job.
+
+    The answer says which triggers would start an execution, with what input, and why others would not. Nothing is started or recorded.
+    """
+    job = visible(caller, await here.registry.job(name))
+    now = await here.log.now()
+    most = here.settings.triggers.max_hops
+    return TriggerTest(triggers=[*await calculate(lambda _: try_event(job.definition, body, now, max_hops=most))])
+
+
+class IgnoredEvents(BaseModel):
+    """Events that started nothing, oldest first."""
+
+    events: list[IgnoredEvent]
+
+
+@router.get("/{name}/triggers/ignored", operation_id="ignoredEvents", responses=documented(404))
+async def ignored_events(
+    here: Here,
+    caller: Reader,
+    name: JobName,
+    limit: Annotated[int, Query(ge=1, le=MAX_SHOWN)] = 100,
+    sequence: Annotated[
+        int | None, Query(ge=1, le=2**63 - 1, description="Only events with this position in their stream.")
+    ] = None,
+) -> IgnoredEvents:
+    """List the newest events that started no execution of a job, with the reason.
+
+    Each trigger keeps its last 200, as long as `output.max_age` says. Events whose condition is false are recorded if the trigger has `record: all`.
+    """
+    job = visible(caller, await here.registry.job(name))
+    records = await read_ignored(here.log, job.definition.name, limit=limit, sequence=sequence)
+    seen = [recorded for recorded in records if await here.visibility.may_see_event(caller, recorded)]
+    return IgnoredEvents(events=[*map(shown, seen)])
+
+
+DURATION_BUCKETS: Final = 100
+USUAL_DAYS: Final = timedelta(days=90)
+
+
+class JobDurations(BaseModel, use_attribute_docstrings=True, from_attributes=True):
+    """Durations over time; buckets without executions are left out."""
+
+    buckets: list[DurationBucket]
+    sampled: bool
+    """Whether percentiles and maxima are those of a sample; up to 20,000 executions are all read."""
+
+
+class JobCalendar(BaseModel):
+    """The outcomes of a job by local day."""
+
+    timezone: str
+    days: list[CalendarDay]
+
+
+@router.get("/{name}/durations", operation_id="getDurations", responses=documented(404))
+async def get_durations(
+    here: Here,
+    caller: HistoryReader,
+    calculate: Calculate,
+    name: JobName,
+    since: Since = None,
+    until: Until = None,
+    buckets: BucketLimit = DURATION_BUCKETS,
+) -> JobDurations:
+    """Show percentiles of a job's durations over time."""
+    window = await window_of(here, since, until, buckets)
+    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
+    return JobDurations.model_validate(await read_durations(here.history, ledger, window, calculate))
+
+
+@router.get("/{name}/calendar", operation_id="getCalendar", responses=documented(404))
+async def get_calendar(
+    here: Here,
+    caller: HistoryReader,
+    calculate: Calculate,
+    name: JobName,
+    since: Annotated[
+        datetime | None, Query(description="The beginning. The default is 90 days before `until`.")
+    ] = None,
+    until: Annotated[datetime | None, Query(description="The end, exclusive. The default is now.")] = None,
+    timezone: Annotated[str | None, Query(description="The zone of the days. The default is that of the job.")] = None,
+) -> JobCalendar:
+    """Count a job's executions by local day and outcome, up to 400 days."""
+    end = until or await here.log.now()
+    window = await window_of(here, since or earlier(end, USUAL_DAYS), end, DURATION_BUCKETS)
+    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
+    zone = timezone or ledger.timezone
+    days = await read_calendar(here.history, ledger, window, zone, calculate)
+    return JobCalendar(timezone=zone, days=days)
