@@ -106,10 +106,7 @@ class Ports:
 
 @dataclass(frozen=True, kw_only=True)
 class Installation(Ports):
-    """One Tocsin on one NATS.
-
-    The command line, the stages and the workers receive it.
-    """
+    """One Tocsin on one NATS. The command line, the stages and the workers receive it."""
 
     names: Names
     connection: Connection

@@ -70,10 +70,7 @@ class Executor:
             held.assigned.hand_back()
 
     async def _execute(self, held: HeldTask) -> bool:
-        """Return whether the task is settled.
-
-        False: another worker must run it.
-        """
+        """Return whether the task is settled. False: another worker must run it."""
         task = subjects.decode_as(Dispatched, held.assigned.assignment.subject, held.assigned.body).task
         handler = self._handlers.get(task.function)
         names = _names(task)

@@ -23,10 +23,7 @@ class Slots:
         self._changed = asyncio.Event()
 
     async def occupy(self) -> bool:
-        """Wait for a free slot and use it.
-
-        False: the slots are paused.
-        """
+        """Wait for a free slot and use it. False: the slots are paused."""
         while not self._is_paused and not self._free:
             self._changed.clear()
             await self._changed.wait()

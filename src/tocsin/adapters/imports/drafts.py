@@ -68,10 +68,7 @@ class Draftings:
 
 
 def literal(value: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return a value in which no text refers to a secret.
-
-    `${` is written `$${`.
-    """
+    """Return a value in which no text refers to a secret. `${` is written `$${`."""
     match value:
         case str():
             return _REFERENCE.sub("$", value)

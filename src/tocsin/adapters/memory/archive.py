@@ -101,10 +101,7 @@ class _Value:
 
 
 class InMemoryProjections:
-    """Implement `ports.Projections`.
-
-    Lifetimes end by its clock.
-    """
+    """Implement `ports.Projections`. Lifetimes end by its clock."""
 
     def __init__(self, clock: AlarmClock | None = None) -> None:
         self.clock: AlarmClock = clock or ManualClock()

@@ -41,10 +41,7 @@ _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
 
 class InMemoryEventLog:
-    """Implement `ports.EventLog`, with the durables that read it.
-
-    Delays end by its clock.
-    """
+    """Implement `ports.EventLog`, with the durables that read it. Delays end by its clock."""
 
     def __init__(self, clock: AlarmClock | None = None, *, replicas: int = 1) -> None:
         """Start with empty streams. `replicas`: the number that it says the log of commits has."""

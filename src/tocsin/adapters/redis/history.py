@@ -216,10 +216,7 @@ _ORDERS: Final = {
 
 
 class RedisHistory:
-    """The history of a Redis client.
-
-    A method may also raise `redis.exceptions.RedisError`.
-    """
+    """The history of a Redis client. A method may also raise `redis.exceptions.RedisError`."""
 
     def __init__(self, client: Redis, *, installation: str = "") -> None:
         """Record the streams of `installation`."""

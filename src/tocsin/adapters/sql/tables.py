@@ -306,10 +306,7 @@ _LAST: Final = "\U0010ffff"
 
 
 def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of executions.
-
-    `time`: the column of their scheduled time.
-    """
+    """Return the conditions of a list of executions. `time`: the column of their scheduled time."""
     conditions = [
         column == value
         for column, value in (

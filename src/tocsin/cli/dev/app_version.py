@@ -53,10 +53,7 @@ def read_blocking(control: socket.socket) -> Document | None:
 
 
 class AppRefused(UsageError):
-    """The application cannot be imported.
-
-    `file` and `line` are the place in its code.
-    """
+    """The application cannot be imported. `file` and `line` are the place in its code."""
 
     code = "app-import-failed"
     codes: ClassVar[Mapping[str, str]] = {}  # the error has the code of the reason, which has its meaning elsewhere

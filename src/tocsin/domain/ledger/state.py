@@ -56,10 +56,7 @@ class KnownDefinition(msgspec.Struct, frozen=True):
 
 
 class Ledger(msgspec.Struct, frozen=True):
-    """A job's ledger.
-
-    `regimes` govern undecided time; the last regime is in force now.
-    """
+    """A job's ledger. `regimes` govern undecided time; the last regime is in force now."""
 
     job: str = ""
     regimes: tuple[Regime, ...] = ()

@@ -142,10 +142,7 @@ class _Late:
 
 @dataclass(slots=True)
 class _DecisionTimes:
-    """The moments at which the ticker decides on instants.
-
-    No unrecorded decision comes before `not_before`.
-    """
+    """The moments at which the ticker decides on instants. No unrecorded decision comes before `not_before`."""
 
     not_before: datetime
     known: dict[datetime, Moment] = field(default_factory=dict)

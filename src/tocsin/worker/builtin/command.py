@@ -161,10 +161,7 @@ class CommandFunction:
 
 
 def _check(end: Exit, command: Command, order: Order, shown: str) -> None:
-    """Raise unless the command ended with exit code 0.
-
-    `shown`: what it wrote last.
-    """
+    """Raise unless the command ended with exit code 0. `shown`: what it wrote last."""
     name = Path(order.argv[0]).name
     if end.problem is not None:
         message = f"{name} cannot be started in {order.cwd}: {end.problem}"
