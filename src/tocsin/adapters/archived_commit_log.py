@@ -65,7 +65,7 @@ class ArchivedCommitLog:
         await self._log.purge(partition, upto=upto)
 
     async def _patiently(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:
-        """Yield what `_archived` yields, also if the archive does not answer for a while."""
+        """Yield archived messages, also if the archive does not answer for a while."""
         while True:
             try:
                 async for batch in self._archived(partition, after=after, before=before):

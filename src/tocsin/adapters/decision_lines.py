@@ -1,4 +1,4 @@
-"""Log lines of what a process stores.
+"""Log lines of stored messages.
 
 The end of an execution and the registration of a job have a line at info. Every other message has one at debug, and so has each
 time that a paused job skips. Each message is stored once, so all copies of a stage together write one line for it. Only a process that dies right after a write leaves its line out. Lines hold names and
@@ -34,7 +34,7 @@ from ..telemetry import trace_ids
 MAX_CHARACTERS: Final = 300
 """Characters that a line shows of a text that a job or a person wrote."""
 MAX_STARTS: Final = 20_000
-"""Executions whose start a process remembers, the last that it stored."""
+"""Executions with a remembered start: the last that the process stored."""
 MAX_SKIPS: Final = 2_000
 _ENDS: Final = frozenset({Completed, Failed, Cancelled, Skipped})
 _SHOWN: Final = {
@@ -50,7 +50,7 @@ _SHOWN_OF_PUBLIC: Final = {
     "job_id": "execution_id",
     **{name: name for name in ("scheduled_time", "reason", "answer", "code", "count", "until")},
 }
-"""Those of the data of public events."""
+"""Fields from the data of public events."""
 _PLAIN: Final = (str, int, float, datetime)
 """The types of values that lines show: an executor's answer that is sent again may hold any JSON in any field."""
 _NAME: Final = "tocsin.decisions"
@@ -69,7 +69,7 @@ def note(write: Write, sequences: Sequence[int]) -> None:
 
 
 def write_lines(write: Write, sequences: Sequence[int]) -> None:
-    """Write the lines of a write of which the messages under `sequences` were stored."""
+    """Write the lines of a write after its messages were stored under `sequences`."""
     if isinstance(write, Append):
         if _level.isEnabledFor(logging.INFO):
             for event, sequence in zip(write.events, sequences, strict=False):

@@ -60,7 +60,7 @@ class Places:
     async def place(self, address: str, seconds: float | None) -> AsyncIterator[None]:
         """Hold a place for at most some seconds; None: until a new call takes it.
 
-        `address`: that of the caller.
+        `address`: the address of the caller.
 
         Raises:
             TimeoutError: the time is over, or a new call took the place.
@@ -92,7 +92,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
     def __init__(self, service: str, requests: Places, conversations: Places) -> None:
         """Have separate places for both kinds of calls.
 
-        `service`: the full name of the service whose calls need a token. `requests`: for calls that wait for their request.
+        `service`: the full name of the service that requires a token. `requests`: for calls that wait for their request.
         `conversations`: for watches of health and for reflection.
         """
         self._prefix = f"/{service}/"

@@ -42,7 +42,7 @@ _STATUS: Final = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""The gRPC status of an HTTP status. Those that are missing here are `INVALID_ARGUMENT`."""
+"""The gRPC status of an HTTP status. A missing status is `INVALID_ARGUMENT`."""
 
 
 def job_of(details: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message

@@ -22,7 +22,7 @@ OPEN_EXECUTIONS: Final = 20_000
 JOBS: Final = 100_000
 """The number of open records in memory."""
 OWNERS: Final = 20_000
-"""The number of jobs in memory whose steps have names among the totals."""
+"""The number of jobs in memory with step names among the totals."""
 
 R = TypeVar("R", ExecutionRecord, JobRecord, frozenset[str])
 
@@ -103,7 +103,7 @@ class RecorderCache:
 
 
 def offset_conflict(stream: Stream, after: int) -> SequenceConflict:
-    """Return the error of a batch whose stream has another offset."""
+    """Return the error of a batch at another offset of its stream."""
     return SequenceConflict(f"the history's offset in {stream.value} is not {after} any more: another writer moved it")
 
 

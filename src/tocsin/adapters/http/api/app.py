@@ -306,7 +306,7 @@ def openapi(version: str) -> dict[str, Any]:
 def _included(*, console: bool) -> tuple[BaseRoute, ...]:
     """Return the routers' endpoints, which all applications of this process share.
 
-    At its first request, FastAPI works out what each endpoint takes. That costs as much as a hundred requests.
+    At its first request, FastAPI works out the parameters of each endpoint. That costs as much as a hundred requests.
     """
     shared = FastAPI(responses=documented(*COMMON), openapi_url=None)
     for router in (*ROUTERS, webhooks.router, *(CONSOLE if console else ())):

@@ -227,7 +227,7 @@ async def _permitted_page(
 ) -> _Batch:
     """Return the next dead letters that the caller may replay.
 
-    There may be none before the cursor: a search among those of others ends within its limits.
+    There may be none before the cursor: a search among other letters ends within its limits.
     """
     clock = asyncio.get_running_loop()
     end, searched = clock.time() + MAX_SECONDS, 0

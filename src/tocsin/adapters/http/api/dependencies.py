@@ -90,7 +90,7 @@ class Components:
     job_watch: JobWatch = field(init=False)
     """Keeps the list of jobs up to date while no request does, once a caller runs it."""
     log_probe: LogProbe = field(init=False)
-    """Answers probes, whose callers need no token."""
+    """Answers probes without a token."""
     queue_counts: SharedQueueCounts = field(init=False)
     """Counts the jobs of all queues, once for all callers."""
     queue_names: QueueNames = field(init=False)
@@ -113,7 +113,7 @@ class Components:
         object.__setattr__(self, "paused_names", PausedNames(self.log))
 
     def hold_ups(self, caller: Principal) -> HoldUpReader:
-        """Return the reader of what holds back tasks, as a caller may know it."""
+        """Return the reader of hold-ups, as far as a caller may know them."""
         narrow = partial(narrowed, caller)
         return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues, narrow=narrow)
 

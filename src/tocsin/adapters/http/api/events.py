@@ -111,7 +111,7 @@ class _Stream(StreamingResponse):
 
 
 class _Access:
-    """The caller of a stream, who is authenticated again while it lasts."""
+    """The caller of a stream, authenticated again while it lasts."""
 
     def __init__(self, request: Request, caller: Principal) -> None:
         self._request = request

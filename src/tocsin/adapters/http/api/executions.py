@@ -373,7 +373,7 @@ async def cancel_execution(
 
 
 async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:
-    """Return what a caller may do with an execution and its present job."""
+    """Return the permissions of a caller on an execution and its present job."""
     permitted = list[Permission]()
     if await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         permitted.append(Permission.CANCEL)

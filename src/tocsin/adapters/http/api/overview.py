@@ -304,7 +304,7 @@ async def list_changes(
 def _sees(here: Components, caller: Principal) -> Sees:
     """Return whether a caller may see a change.
 
-    Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of what they changed.
+    Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of the changed things.
     """
     return _sees_all if caller.may(Permission.ADMINISTER) else _SeesChange(here, caller)
 

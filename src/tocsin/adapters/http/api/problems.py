@@ -247,7 +247,7 @@ class Problem(TocsinError):
         headers: Mapping[str, str] | None = None,
         facts: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        """`facts`: what the Open Job Spec shows in `details`."""
+        """`facts`: the `details` of the Open Job Spec."""
         super().__init__(detail)
         self.status = status
         self.kind = self.code = kind
