@@ -183,7 +183,7 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
 
 
 async def require_reached(here: Components, caller: Principal, name: str) -> None:
-    """Check that a caller sees all agents of a name, or the agent of an id.
+    """Check that a caller sees all agents of a name, or one agent by id.
 
     Raises:
         NotFound: no agent has this name or id, or the caller does not see one of them.
