@@ -156,7 +156,6 @@ async def _restore_folder(installation: Installation, folder: Path) -> BackupMan
 
 
 async def _end_log(commits: Commits, clock: Clock, key: bytes) -> None:
-    """Have the numbers of a restored log begin above the lost numbers."""
     end = commits.end(key, clock)
     await end.restore(await end.find())
 
@@ -204,7 +203,6 @@ async def _end_of(installation: Installation) -> LogEnd:
 
 
 async def _recorded(installation: Installation) -> int:
-    """Return the number of the newest event in the history."""
     async with installation.history() as history:
         return max([await history.offset(stream) for stream in RECORDED])
 

@@ -297,7 +297,6 @@ class CommitProcess:
                 await self._clock.sleep(PAUSE_S)
 
     async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
-        """Return the newest input of streams that stages read, at this moment."""
         filters = {stream: _filters(stages, stream) for stream in (Stream.REQUESTS, Stream.REPORTS)}
         while True:
             try:

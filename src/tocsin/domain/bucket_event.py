@@ -64,7 +64,6 @@ def object_name(subject: str) -> str | None:
 
 
 def object_details(metadata: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    """Return what expressions see of an object."""
     shown = {name: metadata[name] for name in _FIELDS if name in metadata}
     return {"operation": "delete" if metadata.get("deleted") is True else "put", "object": shown}
 

@@ -282,7 +282,6 @@ def _after(head: LogHead, sequence: int, commit: Commit, body: bytes) -> LogHead
 
 
 def _is_restoration(head: LogHead, commit: Commit) -> bool:
-    """Return whether a commit declares the gap before its numbers."""
     if [event.subject for event in commit.events] != [RESTORED]:
         return False
     lost = _decode_restoration(commit.events[0].body)

@@ -37,7 +37,6 @@ class DocumentedModel(BaseModel):
 
 
 def _field_docstrings(model: type[BaseModel]) -> Iterator[tuple[str, str]]:
-    """Yield the name and docstring of each documented field, inherited fields last."""
     for owner in (*model.__mro__, *getattr(model, "DECLARED_BY", ())):
         if owner in {DocumentedModel, BaseModel} or not inspect.get_annotations(owner):
             continue

@@ -163,7 +163,6 @@ def _unwrapped(completion: Completion) -> Completion:
 
 
 def _outcome(body: Completion) -> tuple[str, Outcome]:
-    """Return the status as a word of the table, and its outcome."""
     if body.status is None:
         if body.error in _NO_ERROR:
             raise StatusMissing("the answer has no `status`, so it is no success; send `completed` or `failed`")

@@ -26,12 +26,10 @@ class HeldGroup:
 
     @property
     def counted(self) -> str:
-        """The tasks that are counted together, in words."""
         return counted_tasks(self.job, self.key, self.value)
 
 
 def counted_tasks(job: str, key: str | None, value: str | None) -> str:
-    """Return in words which tasks a limit counts together."""
     if key is None:
         return f"job {job}"
     return f"{key}={value} of job {job}" if value is not None else f"{key} without a value of job {job}"

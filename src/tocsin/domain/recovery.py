@@ -147,7 +147,6 @@ def expire(findings: Findings) -> list[Failed]:
 
 
 def _waits(state: Execution) -> str:
-    """Return the first step that no worker took, for a message."""
     for step in state.request.plan.steps:
         known = state.steps.get(step.name)
         if known is not None and known.phase is Phase.DISPATCHED and not known.delivery:
@@ -257,7 +256,6 @@ def _overdue(
 
 
 def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
-    """Yield each point at which a stage must act."""
     if state.is_held:
         return  # the dependency keeper or the agent keeper reads it from the log, and bounds its wait
     if state.status is Status.PLANNED:

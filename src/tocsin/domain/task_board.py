@@ -273,7 +273,6 @@ class TaskBoard:
             self._drop(task.key)
 
     def refuse(self, scope: str, step: str, agents: frozenset[str]) -> None:
-        """Give an open task to none of some agents."""
         if (task := self._open.get((scope, step))) is not None:
             self._open.refuse(task, agents)
 
@@ -376,7 +375,6 @@ class TaskBoard:
 
     @property
     def agents(self) -> tuple[str, ...]:
-        """The keys of the agents that have open claims."""
         return tuple(agent for agent in self._of_agent if agent != NO_AGENT)
 
     @property

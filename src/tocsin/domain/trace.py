@@ -171,7 +171,6 @@ def _wait(context: TraceContext, parent: TraceContext, start: datetime, end: dat
 def _process(
     attempt: Attempt, recorded: Recorded[Message], context: TraceContext, parent: TraceContext, end: datetime
 ) -> Span:
-    """Return the run of the handler, by the messaging conventions of OpenTelemetry."""
     claim, task = recorded.message, None if attempt.task is None else attempt.task.message
     assert isinstance(claim, Started)  # noqa: S101 - `_deliveries` has checked it
     failure = attempt.failure

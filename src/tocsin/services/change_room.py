@@ -82,7 +82,6 @@ class ChangeRoom:
             await self._use(quota, _size(facts), self._clock.now(), is_refused=True)
 
     async def _use(self, quota: Namespace, size: int, now: datetime, *, is_refused: bool) -> tuple[DailyUse, int]:
-        """Return what a namespace used today, and the revision of its entry."""
         entry = await self._projections.get(Bucket.QUEUES, subjects.changed_bytes_key(quota.name))
         use = daily_use.read(entry and entry[0], now)
         if is_refused and not use.fits(Need(0, size), quota):

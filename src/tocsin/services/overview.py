@@ -248,7 +248,6 @@ async def rates(counts: EndCounts, now: datetime, sees: SeesRun | None) -> Seque
 
 
 async def _seen_ends(status: Status, ends: Mapping[End, int], sees: SeesRun | None) -> Mapping[datetime, int]:
-    """Return the number of ends of each minute that a caller sees."""
     totals, decided = Counter[datetime](), dict[tuple[str, int], bool]()
     for number, ((minute, job, definition), count) in enumerate(ends.items(), 1):
         if number % YIELD_EVERY == 0:

@@ -174,7 +174,6 @@ async def _void_with(
 
 
 async def _readable(log: EventLog, scope: str, without: Collection[FoundMessage]) -> list[Recorded[Message]]:
-    """Return the readable events of a scope, oldest first, except some."""
     gone = {message.sequence for message in without}
     return [recorded async for page in pages(log, scope) for recorded in page if recorded.sequence not in gone]
 

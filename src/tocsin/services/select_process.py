@@ -48,7 +48,6 @@ class Database:
         self._database.executemany(f"INSERT INTO sys.{table} VALUES ({marks})", rows)  # noqa: S608 - our own names
 
     def check(self) -> dict[str, Any]:
-        """Return the tables that the statement reads."""
         self._run(f"EXPLAIN {self._task['statement']}")
         return {"read": sorted(self.read)}
 

@@ -201,7 +201,6 @@ def is_plain(annotation: Any) -> bool:  # noqa: ANN401 - a type
 
 
 async def end_of(path: Path) -> bytes:
-    """Return the end of a file of log lines."""
     return await asyncio.to_thread(_end_of, path)
 
 

@@ -82,7 +82,6 @@ class Turns:
                 del self._lines[party]
 
     def _assign(self) -> None:
-        """Assign the free places to the parties that waited longest."""
         while len(self._active) < self._places:
             party = next((party for party in self._lines if party not in self._active), None)
             if party is None:

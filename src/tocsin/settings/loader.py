@@ -337,7 +337,6 @@ def _file(config: Path | None) -> _Layer:
 
 
 def _resolved(path: FieldPath, value: object, source: str) -> object:
-    """Replace the references to variables in a value of the file."""
     if not isinstance(value, str):
         return value
 

@@ -295,7 +295,6 @@ class Auth(Section):
 
     @property
     def has_provider(self) -> bool:
-        """Tokens of an identity provider are verified."""
         return self.verify_tokens and (self.iam_url is not None or self.jwks_url is not None)
 
     @property
@@ -305,7 +304,6 @@ class Auth(Section):
 
     @property
     def expected_issuer(self) -> str | None:
-        """The issuer that tokens must name."""
         return self.issuer or self.iam_url
 
     @model_validator(mode="after")

@@ -89,7 +89,6 @@ class CalendarSection:
         return {"days": list(compact(days)), "until": last.isoformat()}
 
     def _window(self, until: object) -> tuple[date, date]:
-        """Return the first and the last day that are looked up."""
         first = date(self._today.year - YEARS_BEFORE, 1, 1)
         if until is None:
             return first, date(self._today.year + YEARS_AFTER, 12, 31)

@@ -435,7 +435,6 @@ class HttpOperator:
             )
 
     async def _start(self, path: str, body: JsonValue) -> Any:  # noqa: ANN401 - JSON
-        """Send a request that starts executions, with its key and its trace."""
         headers = {"Idempotency-Key": uuid4().hex, "traceparent": current_traceparent() or ""}
         return await self._api.request("POST", path, body, headers=headers)
 

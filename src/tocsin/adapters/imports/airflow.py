@@ -173,7 +173,6 @@ def _explain(draft: Draft, *, has_interval: bool) -> None:
 
 
 def set_limits(draft: Draft, arguments: Mapping[str, Any], now: datetime, zone: Zone) -> None:
-    """Report the start and the end of the schedule."""
     for name in ("start_date", "end_date"):
         written = arguments.get(name)
         if written is None:

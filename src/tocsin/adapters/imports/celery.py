@@ -169,7 +169,6 @@ class _Reader:
                 self.zones.append(self.values.of(keyword.value))
 
     def _is_helper(self, call: ast.Call) -> bool:
-        """Return whether a call may add entries that its arguments decide."""
         given = [*call.args, *(each.value for each in call.keywords if each.arg not in _SCHEDULES)]
         name = getattr(call.func, "id", "")
         return name in self.helpers or (name not in dir(builtins) and any(map(self._is_schedule, given)))

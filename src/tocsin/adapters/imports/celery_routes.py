@@ -94,7 +94,6 @@ def _begins_as(task: str, pattern: str) -> bool:
 
 
 def _settings(module: ast.Module, names: frozenset[str]) -> Iterator[ast.expr]:
-    """Yield the expressions of a setting, and those that change it."""
     for node in ast.walk(module):
         match node:
             case ast.Assign(targets=targets, value=value):

@@ -154,7 +154,6 @@ def _listed(kind: Field, mask: int) -> str:
 
 
 def _alike(written: str, canonical: str) -> bool:
-    """Return whether Tocsin reads both texts alike."""
     wanted = parse_expression(canonical).pattern
     try:
         pattern = parse_expression(written).pattern

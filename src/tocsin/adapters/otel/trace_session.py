@@ -151,7 +151,6 @@ def _provided(variable: str, name: str) -> requests.Session:
 
 
 def _body(response: requests.Response) -> bytes:
-    """Return what has come of a body within the limits."""
     raw = response.raw
     read = getattr(raw, "read1", raw.read)  # `read1` returns what has come; versions before 2.1 lack it
     body, until = bytearray(), monotonic() + ANSWER_TIMEOUT_S

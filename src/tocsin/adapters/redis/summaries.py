@@ -240,7 +240,6 @@ class RedisSummaries:
     async def _newest(
         self, status: Status, limit: int, *, namespaces: Collection[str] | None, since: datetime | None = None
     ) -> Sequence[tuple[str, float]]:
-        """Return the newest ends of a status with their times."""
         least = "-inf" if since is None else str(microseconds(since))
         ends, begin = list[tuple[str, float]](), 0
         while len(ends) < limit and begin < MAX_EXAMINED:

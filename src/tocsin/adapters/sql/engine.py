@@ -188,7 +188,6 @@ class Encoding:
         return tuple(self.time(value) if isinstance(value, datetime) else value for value in values)
 
     def into(self, table: Table, columns: Sequence[str]) -> str:
-        """Return a statement that inserts a row."""
         values = ", ".join(self._placeholder(table, name) for name in columns)
         return f"INSERT INTO {table.name} ({_named(columns)}) VALUES ({values})"  # noqa: S608 - our own names
 

@@ -296,7 +296,6 @@ def _ledger(
 
 
 def _newest_of_ledger(connection: Connection, part: KeptPart, installation: str) -> Iterator[KeptEvent]:
-    """Yield the newest event of each kind, each found by the key."""
     kinds = _kinds(part)
     statement = _of_ledger(part, installation)
     kind = ""

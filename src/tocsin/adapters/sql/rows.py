@@ -99,7 +99,6 @@ def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
 
 
 def _shown(row: Row) -> dict[str, Any]:
-    """Return the columns of an execution, with its exact duration."""
     started_at = row.started_at if row.status == "running" or row.duration_ms is not None else None
     return row._asdict() | {"started_at": started_at, "duration_ms": _duration_ms(row)}
 

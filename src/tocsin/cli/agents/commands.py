@@ -204,7 +204,6 @@ def holds(agent: AgentRecord) -> str:
 
 
 def _slots(agent: AgentRecord) -> Iterator[tuple[str, str]]:
-    """Yield why an agent may hold fewer tasks than it announces."""
     if agent.slots is not None and agent.slots < agent.max_concurrent_jobs:
         yield "slots", f"{agent.slots}, by the scheduler policy; it announces {agent.max_concurrent_jobs}"
 
@@ -221,7 +220,6 @@ def _shards(agent: AgentRecord) -> str:
 
 
 def _origin(agent: AgentRecord) -> Iterator[tuple[str, str]]:
-    """Yield what is known of a worker's process."""
     if agent.kind != "agent":
         yield "kind", _KINDS[agent.kind]
         yield from [("identity", agent.identity)] if agent.identity else ()

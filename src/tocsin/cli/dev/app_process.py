@@ -87,7 +87,6 @@ def _report(error: BaseException, root: Path) -> Document:
 
 
 def _places(error: BaseException, root: Path) -> Iterator[tuple[str, int | None]]:
-    """Yield the lines of the application that an error passed, innermost first."""
     if error.__cause__ is not None:
         yield from _places(error.__cause__, root)
     if isinstance(error, SyntaxError) and error.filename:

@@ -32,7 +32,6 @@ class DevNats:
         return [{"name": node.name, "url": node.server.url, "pid": node.server.pid} for node in nodes]
 
     def keeping(self, report: "Callable[[Node, str], None]") -> list[Coroutine[Any, Any, None]]:
-        """Return the coroutines that restart dead nodes."""
         return [self.cluster.restart_dead_nodes(report)] if self.cluster else []
 
 

@@ -124,7 +124,6 @@ def _step_as_json(details: ExecutionDetails, name: str, step: StepRecord) -> dic
 
 
 def _took(step: StepRecord) -> float | None:
-    """Return the seconds from a step's first start to its end."""
     return (step.ended_at - step.started_at).total_seconds() if step.started_at and step.ended_at else None
 
 

@@ -106,7 +106,6 @@ def repair(
 
 
 def _repair_lost_tail(session: Session, *, dry_run: bool, yes: bool) -> None:
-    """End a log that lost its newest commits."""
     from ...bootstrap.backups import LostTail, end_lost_tail, find_lost_tail  # noqa: PLC0415 - only this option needs it
 
     async def find() -> tuple[int, int]:

@@ -151,7 +151,6 @@ def _end(seen: Status, lease: "Lease") -> str:
 
 
 def _clock(lease: "Lease") -> Text:
-    """Return the offset of a leader's clock from the log's."""
     if lease.clock_offset is None or lease.clock_error is None:
         return Text("unknown")
     shown = f"{lease.clock_offset:+.3f} s ±{lease.clock_error:.3f}"

@@ -58,7 +58,6 @@ def _reading_as_json(change: Change) -> dict[str, object]:
 
 
 def _effects_as_json(change: Change) -> dict[str, object]:
-    """Describe the occurrences that a change adds and removes."""
     effects = _effects(change)
     if effects is None:
         return {}

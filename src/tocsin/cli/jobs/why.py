@@ -290,7 +290,6 @@ def _awaited(outcome: Outcome) -> str:
 
 
 def _triggered(answer: Answer) -> str:
-    """Return the sentence on runs that no schedule names."""
     return (
         f" `tocsin executions list --job {answer.job}` lists triggered runs, "
         "and `tocsin executions show ID` says what a run waits for."

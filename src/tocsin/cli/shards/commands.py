@@ -79,7 +79,6 @@ def _owner_json(newest: ShardMap, shard: Shard) -> object:
 
 
 def _owner(newest: ShardMap, shard: Shard) -> str:
-    """Return the worker that gets the tasks of a shard, for people."""
     owner = newest.owners.get(shard.shard_id)
     if owner is None:
         return "any worker"

@@ -24,7 +24,6 @@ MAX_NAME_LENGTH: Final = 255
 
 
 def is_stored(info: ValidationInfo) -> bool:
-    """Return whether the definition comes from the log."""
     return bool((info.context or {}).get("stored"))
 
 

@@ -49,7 +49,6 @@ class HttpUrl(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Return the part before the path."""
         port = "" if self.port == DEFAULT_PORTS[self.scheme] else f":{self.port}"
         return f"{self.scheme}://{self.host}{port}"
 

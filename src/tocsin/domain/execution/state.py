@@ -141,7 +141,6 @@ class Execution(msgspec.Struct, frozen=True):
 
     @property
     def is_fanned_out(self) -> bool:
-        """Return whether it stands for executions on several shards."""
         return self.status is Status.FANNED_OUT
 
     @property
@@ -151,7 +150,6 @@ class Execution(msgspec.Struct, frozen=True):
 
     @property
     def is_proposed(self) -> bool:
-        """Return whether the execution waits for acknowledgements of agents."""
         if self.status is not Status.PLANNED or self.is_dependent or self.request.plan.quorum is None:
             return False
         has_failed = self.settled is not None and self.settled.outcome != "met"

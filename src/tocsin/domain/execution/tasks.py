@@ -188,7 +188,6 @@ class _Content(TypedDict):
 
 
 def _passed_on(state: Execution, step: PlannedStep) -> dict[str, JsonValue]:
-    """Return the upstream results of a task, as many as fit."""
     results: dict[str, JsonValue] = {}
     size = 0
     for name in step.depends_on:

@@ -74,7 +74,6 @@ class Pattern:
 
     @property
     def names_business_days(self) -> bool:
-        """Whether every day from Monday to Friday matches."""
         return self.months == _EVERY_MONTH and all(
             self.days.masks[length][first] >> day & 1
             for length in _MONTH_LENGTHS

@@ -197,7 +197,6 @@ _LONGEST_NUMBER: Final = 24
 
 
 def _seconds(clause: _Node) -> object:
-    """Return a number of seconds, or a duration as text."""
     amount = _tokens(next(child for child in clause.children if isinstance(child, Tree)))
     first = amount[0]
     _check_length(first)

@@ -286,7 +286,6 @@ class ExecutionsReplay:
         self._end_at(arrival, now)
 
     def _end(self, arrival: Arrival, now: datetime, status: Status, reason: str | None) -> None:
-        """End an execution, and hand its lock and its slot on."""
         outcome, request = arrival.outcome, arrival.request
         outcome.status, outcome.reason, outcome.ended_at = status, reason, now
         del self._arrivals[outcome.job, outcome.execution_id]

@@ -191,7 +191,6 @@ class Check:
         return {kind: getattr(self, name) for name, kinds in marked for kind in kinds}
 
     def debts(self) -> Iterator[Debt]:
-        """Return the events that are still to come."""
         return iter(())
 
 

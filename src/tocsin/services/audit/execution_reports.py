@@ -54,7 +54,6 @@ class AttemptReports:
 
     @classmethod
     def of(cls, early: Iterable[Report]) -> "AttemptReports":
-        """Start with reports that were taken before the execution."""
         reports = cls()
         for report in early:
             reports.early.setdefault((report.step, report.attempt), []).append(report)

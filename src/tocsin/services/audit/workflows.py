@@ -139,7 +139,6 @@ class WorkflowOrder:
         return is_over and are_over and any(map(self._has_failed, counted))
 
     def _has_failed_graph(self, node: WorkflowNode) -> bool:
-        """Return whether a step failed, and no other can go on."""
         never = set(self.exhausted) & set(node.members)
         while more := {name for name in node.members if name not in never and never & set(self.steps[name].depends_on)}:
             never |= more

@@ -186,7 +186,6 @@ class Regime:
 
     @property
     def is_silent(self) -> bool:
-        """Whether the job was paused or disabled."""
         return self.paused or (self.definition is not None and not self.definition.enabled)
 
     @property

@@ -93,7 +93,6 @@ async def waiting_proposals(log: EventLog, projections: Projections) -> Proposal
 
 
 async def _readable(log: EventLog, scopes: Sequence[str]) -> Sequence[Sequence[Recorded[Message]]]:
-    """Return the events of the executions that this version can read."""
     try:
         return (await log.load_each(*scopes)).facts if scopes else ()
     except DecodeError:

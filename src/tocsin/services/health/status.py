@@ -87,7 +87,6 @@ def _leaders(seen: "Status") -> Iterator[str]:
 
 
 def _processes(seen: "Status") -> Iterator[str]:
-    """Yield the reasons that hold processes up on the log of commits."""
     for process in seen.processes:
         if process.unanswered is not None and process.unanswered[1] >= UNANSWERED_AFTER_S:
             reason, seconds = process.unanswered
@@ -262,7 +261,6 @@ class Status:
 
     @property
     def is_set_up(self) -> bool:
-        """No stream is known to be missing."""
         return not any(stream is None for stream in self.streams.values())
 
 

@@ -166,7 +166,6 @@ async def begin(
 
 
 def _first(instants: Iterator[datetime], effort: Effort) -> list[datetime]:
-    """Return the first instants, and one more than a backfill may have."""
     first = list[datetime]()
     for at in islice(instants, MAX_INSTANTS + 1):
         effort.is_spent()  # ends when the caller leaves; the number bounds the work

@@ -195,7 +195,6 @@ async def _following(follower: AsyncGenerator[Sequence[FeedEvent], None]) -> Seq
 
 
 def _frame(event: FeedEvent) -> bytes:
-    """Return a server-sent event, which is the same for all readers."""
     if not event.frame:
         place = ".".join(str(event.places.get(stream, 0)) for stream in _STREAMS)
         kind, fact = _type_of(event.recorded.message), StoredFact.of(event.recorded)

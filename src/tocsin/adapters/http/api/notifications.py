@@ -149,7 +149,6 @@ async def end_silence(
 
 
 def _ends_any(caller: Principal) -> bool:
-    """Return whether the caller may end each silence that it sees."""
     return caller.may(Permission.CANCEL) and not caller.is_bound
 
 

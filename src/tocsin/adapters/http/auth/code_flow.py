@@ -185,7 +185,6 @@ class CodeFlow:
         return url
 
     async def _configured(self) -> Mapping[str, Any]:
-        """Return the provider's configuration, which is read as seldom as its keys."""
         async with self._reading:
             now = self._clock.monotonic()
             is_old = self._configuration is None or now - self._read_at >= KEYS_TTL_S

@@ -229,7 +229,6 @@ async def _existing(here: Components, name: str) -> Job:
 
 
 def _loses_nothing(current: Job | None) -> None:
-    """Refuse to replace a job that a CronJob cannot express."""
     if current is None:
         return
     try:

@@ -172,7 +172,6 @@ def _is_decided(facts: Facts) -> bool:
 
 
 async def _earlier(here: Components, batch: Batch) -> dict[int, Facts]:
-    """Return the facts of jobs that an earlier try enqueued, by index."""
     if not batch.is_retried:
         return {}
     limit = asyncio.Semaphore(execution_requests.AT_ONCE)

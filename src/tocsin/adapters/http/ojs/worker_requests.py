@@ -44,7 +44,6 @@ def failure(body: dict[str, Any]) -> Failure:
 
 
 def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return the details of an error, or why they cannot be stored."""
     if problem := json_problem(details):
         return {"left_out": problem}
     if details is None or (size := size_of(details)) <= MAX_DETAILS_BYTES:

@@ -161,7 +161,6 @@ def _taken(wish: Enqueued) -> Problem:
 
 
 def _begun(here: Components, wish: Enqueued) -> Facts:
-    """Return the beginning of a workflow that no stage has begun yet."""
     now = here.clock.now()
     admitted = execution_plan.from_enqueued(Recorded(wish, subjects.subject_of(wish), 1, now))
     return (Recorded(admitted, subjects.subject_of(admitted), 1, now),)

@@ -199,7 +199,6 @@ async def retry_dead(here: Here, caller: Replayer, request: Request, _: Optional
 
 
 def _filter(body: Json, states: Sequence[JobState]) -> object:
-    """Return the filter of a body, with the names of ojs-bulk-operations."""
     given = body.get("filter")
     if not isinstance(given, dict):
         return given
