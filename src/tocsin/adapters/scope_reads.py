@@ -186,7 +186,6 @@ class ScopeReads:
         return found
 
     def _has_none_after(self, subject: str, kept: Kept) -> bool:
-        """Return whether this process knows of no event that the history lacks."""
         part, scopes = KeptPart.of(subject), {scope_of(subject)}
         if part is not None and part.id is not None and kept.events:
             scopes = {scope_of(one.subject) for one in kept.events}

@@ -69,9 +69,7 @@ class View(Watcher, Protocol):
 class Passes(Protocol):
     """The subscribers that messages pass before a stage decides (`adapters.nats.consumers.fed_subscribers`)."""
 
-    async def inputs(self, stream: Stream, messages: Sequence[Recorded[Message]]) -> None:
-        """Let a batch of inputs pass."""
-        ...
+    async def inputs(self, stream: Stream, messages: Sequence[Recorded[Message]]) -> None: ...
 
     async def commits(self, bodies: Sequence[StoredBody]) -> None:
         """Let commits of other processes pass."""

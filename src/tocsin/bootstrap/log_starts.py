@@ -35,7 +35,6 @@ class Start(NamedTuple):
         return self.named is None or self.named in self.fold.snapshots
 
     def refuse(self) -> None:
-        """Log that no commit proves this place."""
         place = {"sequence": self.head.sequence, "number": self.number}
         _log.warning("snapshot that no commit names, refused", action="snapshot-refused", **place)
 

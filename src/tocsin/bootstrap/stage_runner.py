@@ -301,7 +301,6 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
 async def _fed(
     stack: AsyncExitStack, connection: Connection, installation: Installation, stages: Sequence[BoundStage]
 ) -> FedSubscribers:
-    """Start the subscribers of stages that the loop of commits decides for."""
     broker, names = _Broker(connection.client), installation.names
     fed = FedSubscribers(broker, names, names.commits_stream, stages)
     stack.push_async_callback(_stop, broker)

@@ -14,7 +14,6 @@ NO_TIMES: Final[HoldUpTimes] = MappingProxyType({})
 
 
 def no_times() -> HoldUpTimes:
-    """Return no seconds of any cause."""
     return NO_TIMES
 
 

@@ -121,7 +121,6 @@ def type_of(subject_filter: str) -> type[e.Message]:
 
 
 def _is_of_its_version(subject: str, task: e.Dispatched) -> bool:
-    """Return whether subject, version and content agree on whether a task admits."""
     admits = task.admits is not None
     return admits == (task.v == 2) == (event_type(subject) == "admitted")  # noqa: PLR2004 - the version
 

@@ -17,7 +17,6 @@ _QUANTITY: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?(?:m|k|Ki|[MGTPE]i?)
 
 
 def _quantity(written: object) -> object:
-    """Allow a plain number, as YAML has it."""
     return str(written) if isinstance(written, int | float) and not isinstance(written, bool) else written
 
 

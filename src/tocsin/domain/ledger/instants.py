@@ -214,7 +214,6 @@ def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
 
 
 def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:
-    """Return the reason why an occurrence cannot fire, independent of its neighbors."""
     timetable = state.definitions[regime.definition].timetable
     if regime.paused or not timetable.enabled:
         return "paused"

@@ -214,7 +214,6 @@ class OpenDays:
         return FAR
 
     def _steady_until(self, day: int) -> int:
-        """Return a later day before which nothing changes."""
         end = self._excluded.steady_until(day)
         return end if self._only is None or day in self._excluded else min(end, self._only.steady_until(day))
 

@@ -374,7 +374,6 @@ class ContainerRun:
 
 
 async def _read_rest(log: PodLog, reading: "asyncio.Task[None]") -> None:
-    """Wait for the end of a log that grows no more."""
     log.has_ended.set()
     await asyncio.wait([reading], timeout=_LOG_WITHIN_S)
     if not reading.done() or reading.exception() is not None:
