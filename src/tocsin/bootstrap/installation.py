@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from .. import ports
 from ..adapters.commit_stored import CommitStoredLog
 from ..adapters.extras import require_extra
 from ..adapters.history import open_history
@@ -68,15 +67,15 @@ class KeptEvents:
         self._identity = identity
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
-        self._history: ports.EventHistory | None = None
+        self._history: EventHistory | None = None
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Callable[[], Awaitable[ports.EventHistory | None]]]:
+    async def opened(self) -> AsyncIterator[Callable[[], Awaitable[EventHistory | None]]]:
         """Yield the opener of the history; close the history at the end of the block."""
         async with self._stack:
             yield self._open
 
-    async def _open(self) -> ports.EventHistory | None:
+    async def _open(self) -> EventHistory | None:
         async with self._opening:
             if self._history is None and self._exists():
                 self._history = await self._opened()
@@ -85,11 +84,11 @@ class KeptEvents:
     def _exists(self) -> bool:
         return not self._url.startswith(SQLITE) or Path(self._url.removeprefix(SQLITE)).exists()
 
-    async def _opened(self) -> ports.EventHistory | None:
+    async def _opened(self) -> EventHistory | None:
         installation = await self._identity()
         opening = open_history(self._url, installation=installation, max_connections=MAX_CONNECTIONS)
         history = await self._stack.enter_async_context(opening)
-        return history if isinstance(history, ports.EventHistory) else None
+        return history if isinstance(history, EventHistory) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,10 +96,10 @@ class Ports:
     """The settings and the ports of an installation, on NATS or in memory."""
 
     settings: Settings
-    log: ports.EventLog
-    projections: ports.Projections
-    clock: ports.Clock
-    stored: ports.StoredLog
+    log: EventLog
+    projections: Projections
+    clock: Clock
+    stored: StoredLog
     """Every message ever stored, in the streams or in the archive."""
     foreign: ForeignMessages = field(default_factory=ForeignMessages)
 
@@ -111,12 +110,12 @@ class Installation(Ports):
 
     names: Names
     connection: Connection
-    inputs: ports.InputLog
+    inputs: InputLog
     """The log of inputs, without the decisions."""
     commits: Commits
 
     @asynccontextmanager
-    async def history(self) -> AsyncIterator[ports.History]:
+    async def history(self) -> AsyncIterator[History]:
         """Open the history of the settings' database.
 
         Raises:
@@ -160,7 +159,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
     async with AsyncExitStack() as stack:
         try:
             connection = await stack.enter_async_context(connect_client(settings, within=within))
-        except ports.LogUnavailable as error:
+        except LogUnavailable as error:
             unreachable = Unreachable(str(error))
             unreachable.code = error.code
             raise unreachable from error
@@ -193,7 +192,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         )
 
 
-def stored_log(streams: ports.StoredLog, commits: Commits) -> CommitStoredLog:
+def stored_log(streams: StoredLog, commits: Commits) -> CommitStoredLog:
     """Return the streams and the log of commits, with their archive; `streams`: without it."""
     newest, past = partial(_newest, commits), partial(_past, commits)
     return CommitStoredLog(streams, commits.reader, commits.archive, newest, past)
@@ -299,7 +298,7 @@ def require_archive_extra(settings: Settings) -> None:
         require_extra(ARCHIVE_IN_S3, S3_EXTRA)
 
 
-def archive_store(settings: Settings, connection: Connection) -> ports.ArchiveStore:
+def archive_store(settings: Settings, connection: Connection) -> ArchiveStore:
     """Return the store of the archive's objects: in NATS, in a folder, or in S3."""
     target = settings.archive.target
     if target.startswith(S3_SCHEME):
