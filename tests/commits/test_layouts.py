@@ -16,6 +16,7 @@ from tocsin.domain.events.message import validated
 from tocsin.engine import commit_loop
 from tocsin.engine.causes import Notice
 from tocsin.engine.fold import KINDS
+from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
 GRAPH = {
@@ -158,6 +159,25 @@ async def test_overtaken_commit_is_undone_and_decided_again() -> None:
     assert await process.loop.run_once()
     [scope] = [scope for scope in await installation.by_scope() if scope.startswith("execution.")]
     assert (await installation.by_scope())[scope] == ["dispatched"]
+
+
+async def test_proposal_on_an_undone_event_is_refused() -> None:
+    """Another process stores an event of the same scope under the same number."""
+    installation = Installation()
+    process = installation.process()
+    await process.read_on()
+    number = process.chain.head.number + 1
+    defined = [Defined(job="free", definition=JobDefinition(name="free", function=name)) for name in ("f", "g", "h")]
+    proposed = [
+        process.loop.propose("api", [event], expect=expect)
+        for event, expect in zip(defined[:2], (0, number), strict=True)
+    ]
+    await installation.store(defined[2])
+    while await process.loop.run_once():
+        pass
+    for stored in proposed:
+        with pytest.raises(SequenceConflict):
+            await stored
 
 
 @pytest.mark.parametrize("slow", [False, True])

@@ -3,12 +3,14 @@
 from contextlib import aclosing
 
 import msgspec
+import pytest
 
 from tests.conformance.worlds import MemoryWorld
 from tocsin import subjects
 from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Recorded
+from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
 AFTER = 48
@@ -33,3 +35,22 @@ async def test_process_that_folds_nothing_takes_nothing_back() -> None:
             number = await world.log.append(fact, expect=0)
             batch = await anext(batches)
             assert (batch.undone, [recorded.sequence for recorded in batch.messages]) == ((), [number])
+
+
+async def test_follower_stores_nothing_on_undone_events() -> None:
+    """Another event of the scope has the number of an undone event that the follower still knows."""
+    async with MemoryWorld().running() as world:
+        view = await world.log._view()
+        view._early, view.is_folding = ("ledger.>",), True
+        one, two = (
+            Defined(job="nightly", definition=JobDefinition(name="nightly", function=name)) for name in ("f", "g")
+        )
+        async with aclosing(view.follow(Stream.LEDGER, "ledger.>", after=0)) as batches:
+            await anext(batches)
+            view.is_folding = False  # no stage of this process folds
+            number = await world.log.append(one, expect=0)
+            view.undone([subjects.scope_of(one)], number - 1)
+            with pytest.raises(SequenceConflict):
+                await world.log.append(two, expect=number)
+            assert (await anext(batches)).undone
+            await world.log.append(two, expect=number)

@@ -10,7 +10,7 @@ from tocsin.engine.commit_writer import CommitWriter
 from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.fold import Fold
 from tocsin.engine.leadership import Leadership
-from tocsin.engine.pending import Pending
+from tocsin.engine.pending import Pending, _rests
 from tocsin.stages.retrier import Retrier
 
 from .mutation import Mutation, bug
@@ -49,6 +49,7 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self.states[scope] = state",
     ),
     bug("undo no positions", Pending.undo, "for call in batch.closed:", "for call in ():"),
+    bug("store claims of tasks that were undone", _rests, "cause.expect > newest", "False"),
     bug(
         "decide events again that another process decided",
         Pending.is_open,

@@ -666,6 +666,9 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 
 
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
+    "store claims of tasks that were undone": (
+        "tests/commits/test_layouts.py::test_proposal_on_an_undone_event_is_refused"
+    ),
     "decide on an answer before the fold caught up": (
         "tests/commits/test_edges.py::test_answer_is_decided_after_what_led_to_it"
     ),

@@ -39,6 +39,8 @@ MAX_SCOPES: Final = 1_000
 """The most scopes with remembered events that are not in the fold, the last that were read."""
 MAX_LEFT: Final = 10_000
 """The most executions that left the fold and have remembered events."""
+NEVER: Final = -1
+"""The expected number of a write that rests on events that are not stored after all."""
 MAX_EVENTS: Final = 2_048
 """The most events of a remembered scope, before only the events that make its state are remembered."""
 
@@ -291,9 +293,11 @@ class CommitView:
         by, scopes = telemetry.bound_value("stage") or "api", check_scopes(writes)
         appends = [write for write in writes if isinstance(write, Append)]
         known = [await self._known_upto(*of) for of in zip(filter(None, scopes), appends, strict=True)]
+        # Until the follower forgets the undone events, other events may have their numbers.
+        undone = {scope for feed in self._feeds for scope in feed.undone}
         stored = [
-            self.proposals.propose(by, write.events, expect=write.expect, known_upto=upto)
-            for write, upto in zip(appends, known, strict=True)
+            self.proposals.propose(by, write.events, expect=NEVER if scope in undone else write.expect, known_upto=upto)
+            for scope, write, upto in zip(filter(None, scopes), appends, known, strict=True)
         ]
         written: list[Written] = []
         for future in stored:

@@ -222,13 +222,15 @@ class Proposal:
 
     def settle(self) -> None:
         """Answer: everything on which it rests is stored."""
-        if self.stored.done():
-            return
         if self.numbers is None:
-            scope = subjects.scope_of(self.events[0])
-            self.stored.set_exception(SequenceConflict(f"{scope} has a newer event than {self.expect:,}"))
-        else:
+            self.refuse()
+        elif not self.stored.done():
             self.stored.set_result(self.numbers)
+
+    def refuse(self) -> None:
+        """Answer: the event that it rests on is not the newest."""
+        scope = subjects.scope_of(self.events[0])
+        self.fail(SequenceConflict(f"event {self.expect:,} is not the newest of {scope}"))
 
 
 class Note:

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import filterfalse
 from typing import Final
 
 from .. import subjects
@@ -11,7 +12,7 @@ from ..domain.commit import Position, Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
 from .batch import Batch
-from .causes import Agenda, Cause, DeadlineCause, MessageCause, OfPart, routes_of
+from .causes import Agenda, Cause, DeadlineCause, MessageCause, OfPart, Proposal, routes_of
 from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
@@ -169,18 +170,22 @@ class Pending:
     def undo(self, batch: Batch, newest: int) -> None:
         """Have all causes of a batch decided again, as far as they exist.
 
-        `newest`: the number of the newest stored event.
+        A proposal that rests on an undone event is refused. `newest`: the number of the newest stored event.
         """
+        rests = partial(_rests, newest)
         self._seen[EVENTS] = min(self._seen.get(EVENTS, 0), newest)
-        self._events = deque(call for call in self._events if call.place <= newest)
-        self._let_go(lambda held: isinstance(held, MessageCause) and held.source == EVENTS and held.place > newest)
-        for call in reversed(batch.calls):
-            if isinstance(call, OfPart):
-                self.proposals.appendleft(call)
-            elif isinstance(call, DeadlineCause):
+        for cause in filter(rests, (*batch.calls, *self.proposals, self.first)):
+            if isinstance(cause, Proposal):
+                cause.refuse()
+        self._let_go(rests)
+        self.proposals = deque(filterfalse(rests, self.proposals))
+        self._events = deque(filterfalse(rests, self._events))
+        calls = [*filterfalse(rests, batch.calls)]
+        self.proposals.extendleft(call for call in reversed(calls) if isinstance(call, OfPart))
+        for call in calls:
+            if isinstance(call, DeadlineCause):
                 self._agenda.again(call)  # it may have been put off
-        calls = [call for call in batch.calls if isinstance(call, MessageCause)]
-        again = [call for call in calls if call.source != EVENTS or call.place <= newest]
+        again = [call for call in calls if isinstance(call, MessageCause)]
         self._events.extendleft(call for call in reversed(again) if call.source == EVENTS)
         self._turns.put_back(call for call in again if call.source != EVENTS)
         for call in again:
@@ -239,6 +244,13 @@ class Pending:
         if (untaken := self._untaken.get(key)) is None:
             untaken = self._untaken[key] = Untaken(self._fold.position(*key).floor)
         return untaken
+
+
+def _rests(newest: int, cause: Cause | None) -> bool:
+    """Return whether a cause rests on an undone event; another may get its number."""
+    if isinstance(cause, Proposal):
+        return cause.expect > newest
+    return isinstance(cause, MessageCause) and cause.source == EVENTS and cause.place > newest
 
 
 class _Standby:
