@@ -130,9 +130,7 @@ class Acknowledgements:
             events = self._decided(proposal, facts, candidates, now)
             if events:
                 writes.append(Append(tuple(events), facts[-1].sequence))
-            elif execution.fold(facts).is_held:
-                continue  # a lagging replica may not know that the other jobs have run
-            elif facts or not await self._log.tail(proposal.scope):  # it is over, and may be archived
+            elif not execution.fold(facts).is_held:  # it is over, and may be archived
                 self.proposals.forget(proposal.scope)
         for result in await self._log.write(writes) if writes else []:
             if result.error is not None and not isinstance(result.error, OutdatedState | LogUnavailable):
