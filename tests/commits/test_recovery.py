@@ -110,10 +110,82 @@ async def test_execution_ends_at_its_timeout() -> None:
     work = Work()
     await begin(work, execution_timeout=600, timeout=3600)
     await work.pass_time(590)
-    assert await found(work, Failed) == []
+    assert await deliver(work) == []
     await work.pass_time(20)
+    [report] = await deliver(work)
+    assert (report.outcome, report.worker, report.attempt) == ("failed", "recoverer", 0)
     [failed] = await found(work, Failed)
     assert failed.reason == "timed_out"
+    await work.pass_time(200)  # the deadline is over with its execution
+    assert await deliver(work) == []
+
+
+async def test_unread_success_precedes_the_execution_limit() -> None:
+    """The leader has not read it when it decides on the limit."""
+    work = Work()
+    [success] = await begin(work, execution_timeout=600, timeout=3600)
+    work.installation.publish(Stream.REPORTS, success, subjects.subject_of(success))
+    work.installation.clock.advance(601)
+    while await work.process.loop.run_once():
+        pass
+    assert len(await deliver(work)) == 1
+    assert len(await found(work, Completed)) == 1
+    assert await found(work, Failed) == []
+
+
+async def test_limit_waits_for_the_stage_that_takes_successes() -> None:
+    work = Work()
+    [success] = await begin(work, execution_timeout=600, timeout=3600)
+    work.runner = Runner(work.installation, [[name for name in NAMES if name != "dag_advancer"]])
+    await work.report(success)
+    await work.pass_time(610)
+    await deliver(work)
+    work.runner = Runner(work.installation, [NAMES])
+    await work.runner.run()
+    assert len(await found(work, Completed)) == 1
+    assert await found(work, Failed) == []
+
+
+async def test_lost_report_of_the_limit_is_sent_again() -> None:
+    """The leader dies after its commit, before it sends the report."""
+    work = Work()
+    await begin(work, execution_timeout=600, timeout=3600)
+    await work.pass_time(610)
+    work.installation.effects.clear()
+    work.runner = Runner(work.installation, [NAMES])
+    await work.pass_time(1)
+    first = await deliver(work)
+    assert len(first) == len(await found(work, Failed)) == 1
+    for report in first:  # stored twice, long after
+        work.installation.publish(Stream.REPORTS, report, subjects.subject_of(report))
+    await work.runner.run()
+    assert len(await found(work, Failed)) == 1
+
+
+async def test_limit_is_reported_once_on_its_way() -> None:
+    work = Work()
+    await begin(work, execution_timeout=600, timeout=3600)
+    await work.pass_time(610)
+    for _ in range(10):
+        await work.pass_time(1)
+    assert len([send for _, send in work.installation.effects if isinstance(send, Send)]) == 1
+
+
+@pytest.mark.parametrize("claim", [None, 0, "own"])
+async def test_worker_cannot_report_the_limit(claim: Any) -> None:  # noqa: ANN401 - a place or none
+    """A worker has the proof of its own claim alone."""
+    work = Work()
+    [success] = await begin(work, execution_timeout=600, timeout=3600)
+    error = Failure(type="timed_out", message="the execution took longer than 10m")
+    forged = success.changed(
+        outcome="failed",
+        attempt=0,
+        claim=success.claim if claim == "own" else claim,
+        error=error,
+        worker=subjects.RECOVERER,
+    )
+    await work.report(forged)
+    assert await found(work, Failed) == []
 
 
 async def test_execution_waiting_for_its_lock_is_not_lost() -> None:
@@ -300,6 +372,7 @@ async def test_execution_past_its_limit_frees_its_lock() -> None:
     work = Work()
     await begin(work, execution_timeout=600, timeout=3600, overlap_policy="enqueue", dead_letter=True)
     await work.pass_time(610)
+    await deliver(work)
     [failed] = await found(work, Failed)
     assert (failed.reason, failed.step, failed.fence is not None) == ("timed_out", None, True)
     assert (failed.error.type, "10m" in failed.error.message) == ("timed_out", True)
@@ -314,8 +387,9 @@ async def test_execution_without_worker_ends_at_its_limit() -> None:
     await work.define("nightly", execution_timeout=600)
     await work.trigger("nightly")
     await work.pass_time(590)
-    assert await found(work, Failed) == []
+    assert await deliver(work) == []
     await work.pass_time(20)
+    await deliver(work)
     [failed] = await found(work, Failed)
     assert "no worker took step main" in failed.error.message
 

@@ -179,22 +179,23 @@ def limited(seconds: float) -> Plan:
 def test_an_execution_expires_at_its_limit(seconds: float, *, is_expired: bool) -> None:
     findings = found(running(limited(10)).examine(timedelta(seconds=seconds)))
     assert findings.is_expired is is_expired
-    assert [fact.reason for fact in recovery.expire(findings)] == ["timed_out"] * is_expired
+    error = recovery.overrun(findings)
+    assert (error.type if error else None) == ("timed_out" if is_expired else None)
 
 
 def test_expired_execution_names_its_unserved_step() -> None:
     log = Log(planned().changed(plan=limited(10)))
     log.store(*execution.admit(log.state, fence=1))
     log.store(*execution.dispatch(log.state, key=KEY))
-    [failed] = recovery.expire(found(log.examine(timedelta(seconds=10))))
+    waiting = recovery.overrun(found(log.examine(timedelta(seconds=10))))
     taken = running(limited(10))
     taken.store(started())
-    [began] = recovery.expire(found(taken.examine(timedelta(seconds=10))))
+    began = recovery.overrun(found(taken.examine(timedelta(seconds=10))))
     [planned_step] = limited(10).steps
-    assert failed.error is not None
-    assert began.error is not None
-    assert f"(function {planned_step.function}, queue {planned_step.queue})" in failed.error.message
-    assert "no worker" not in began.error.message
+    assert waiting is not None
+    assert began is not None
+    assert f"(function {planned_step.function}, queue {planned_step.queue})" in waiting.message
+    assert "no worker" not in began.message
 
 
 def test_it_counts_from_its_admission() -> None:
@@ -203,7 +204,9 @@ def test_it_counts_from_its_admission() -> None:
     log.now += timedelta(hours=1)
     log.store(*execution.admit(log.state, fence=7))
     assert not found(log.examine(timedelta(hours=1))).is_expired
-    [failed] = recovery.expire(found(log.examine(timedelta(hours=1, seconds=10))))
+    error = recovery.overrun(found(log.examine(timedelta(hours=1, seconds=10))))
+    assert error is not None
+    [failed] = execution.give_up(log.state, reason="timed_out", error=error)
     assert (failed.fence, failed.dead_letter, failed.cancelled_steps) == (7, True, ("main",))
 
 
@@ -359,8 +362,8 @@ class Life(Log):
         """The recoverer looks, all stalled work is lost, retries are due, and the stages act."""
         if (findings := self.examine(self.now - NOON, outside)) is None:
             return
-        if expired := recovery.expire(findings):
-            self.store(*expired)
+        if error := recovery.overrun(findings):
+            self.store(*execution.give_up(self.state, reason="timed_out", error=error))
             return
         lost = [one.lost for one in findings.stalled]
         decided = recovery.recover(findings, lost, now=self.now, policy=POLICY, job="active")

@@ -116,10 +116,10 @@ def test_a_recovery_names_all_that_was_lost() -> None:
 
 
 def test_ends_without_an_answer_are_final() -> None:
-    [expired] = recovery.expire(found(running(limited(10)).examine(10 * SECOND)))
-    assert expired.error is not None
-    assert (expired.error.type, expired.error.retryable) == ("timed_out", False)
-    assert "10s" in expired.error.message
+    error = recovery.overrun(found(running(limited(10)).examine(10 * SECOND)))
+    assert error is not None
+    assert (error.type, error.retryable) == ("timed_out", False)
+    assert "10s" in error.message
     findings = found(Log(admitted()).examine(HOUR))
     lost = [one.lost for one in findings.stalled]
     [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="gone")

@@ -44,6 +44,8 @@ from .execution import Execution, Phase, Status
 
 TIMED_OUT: Final = "timed_out"
 ABANDONED: Final = "abandoned"
+OF_EXECUTION: Final = 0
+"""The attempt that the report of an execution's time limit names; attempts count from 1, so no worker has a proof of it."""
 
 RecoveryDecision: TypeAlias = Recovered | Failed
 JobStatus: TypeAlias = Literal["active", "paused", "gone"]
@@ -132,18 +134,17 @@ def examine(
     )
 
 
-def expire(findings: Findings) -> list[Failed]:
-    """End an execution that exceeds its time limit."""
+def overrun(findings: Findings) -> Failure | None:
+    """Return the error of an execution that exceeds its time limit."""
     plan = findings.state.request.plan
     limit, begin = plan.execution_timeout, "admission" if plan.start_delay is None else "start"
     if not findings.is_expired or limit is None:
-        return []
-    error = Failure(
+        return None
+    return Failure(
         type=TIMED_OUT,
         message=f"the execution took longer than {duration.short(limit)} after its {begin}{_waits(findings.state)}",
         retryable=False,
     )
-    return execution.give_up(findings.state, reason=TIMED_OUT, error=error)
 
 
 def _waits(state: Execution) -> str:

@@ -10,7 +10,7 @@ from typing import Final
 
 from .. import subjects
 from ..domain import execution, ids, recovery
-from ..domain.events import Failed, Lost, Plan, Recovered, Report
+from ..domain.events import Failed, Failure, Lost, Plan, Recovered, Report
 from ..domain.execution import Execution, Phase, Status
 from ..domain.lock import Lock
 from ..domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
@@ -72,30 +72,33 @@ class Recoverer:
         findings = recovery.examine(states(FACTS(scope)), now=now, policy=self._policy, outside=self._outside)
         if findings is None:
             return DONE
-        if ended := recovery.expire(findings):
-            return decided(ref, ended)
+        if error := recovery.overrun(findings):
+            return done(self._report(state, error))
         if deadline.key == STALLED:
             return decided(ref, self._recovered(findings, states, now))
         overdue = [one for one in findings.overdue if deadline.key == _key_of(one, state)]
-        return done(*(self._report(state, one) for one in overdue))
+        return done(*(self._report(state, one.error, one) for one in overdue))
 
-    def _report(self, state: Execution, overdue: Overdue) -> Send:
-        """Return the report that ends an attempt.
+    def _report(self, state: Execution, error: Failure, overdue: Overdue | None = None) -> Send:
+        """Return the report that ends an attempt, or the execution if no attempt is given.
 
         It comes after the stored reports, so that no report is overtaken.
         """
-        request, claim = state.request, state.steps[overdue.step].claim
+        request, claim = state.request, None if overdue is None else state.steps[overdue.step].claim
+        step, attempt = request.plan.steps[0].name, recovery.OF_EXECUTION
+        if overdue is not None:
+            step, attempt = overdue.step, overdue.attempt
         report = Report(
             job=request.job,
             execution_id=request.execution_id,
             outcome="failed",
-            step=overdue.step,
-            attempt=overdue.attempt,
-            delivery=overdue.delivery,
+            step=step,
+            attempt=attempt,
+            delivery=None if overdue is None else overdue.delivery,
             claim=claim,
-            error=overdue.error,
-            token=ids.report_token(self._key, request.execution_id, overdue.step, overdue.attempt),
-            proof=ids.claim_proof(self._key, request.execution_id, overdue.step, overdue.attempt, claim),
+            error=error,
+            token=ids.report_token(self._key, request.execution_id, step, attempt),
+            proof=ids.claim_proof(self._key, request.execution_id, step, attempt, claim),
             worker=subjects.RECOVERER,
         )
         subject = subjects.subject_of(report)
@@ -157,7 +160,7 @@ RECOVERER: Final = Stage(
     name="recoverer",
     purpose="resumes lost executions, ends overdue attempts",
     consumes="open executions and their deadlines",
-    decides="`recovered`; `failed` (timed out, abandoned); reports for silent executors",
+    decides="`recovered`; `failed` (abandoned); reports of silence and of time limits",
     access=Access(appends=(Recovered, Failed, Report)),
     start=lambda context: Recoverer.of(context.report_key, context.settings),
     deadlines=(DeadlineRule(EXECUTION, Recoverer.deadlines_of, Recoverer.on_deadline),),

@@ -6,6 +6,7 @@ from typing import Final
 from .. import subjects
 from ..domain import execution
 from ..domain.events import Exhausted, Failed, Message, Recorded, RetryScheduled
+from ..domain.recovery import OF_EXECUTION, TIMED_OUT
 from ..engine.kinds import LOG_TIME, TAKEN_BEFORE, execution_state
 from ..engine.report_lists import authentic_report, authentic_subject
 from ..engine.stage import Access, Stage, Subscription
@@ -36,7 +37,11 @@ class Retrier:
         if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
-        events = execution.fail(states(ref), report=report, at=recorded.time)
+        events: list[Failed] | list[RetryScheduled | Exhausted | Failed]
+        if report.attempt == OF_EXECUTION and report.error is not None:
+            events = execution.give_up(states(ref), reason=TIMED_OUT, error=report.error)
+        else:
+            events = execution.fail(states(ref), report=report, at=recorded.time)
         if events and report.worker in _SILENCES and _may_follow_success(recorded, states):
             return wait(PATIENCE.total_seconds())
         return decided(ref, events)

@@ -320,8 +320,8 @@ FailedReason: TypeAlias = ExhaustedReason | Literal["timed_out", "abandoned", "e
 class Failed(Terminal, frozen=True, kw_only=True):
     """An execution failed (hip-62, Job Dependency Graphs).
 
-    The retrier or the DAG advancer stores this when a step is exhausted and no other step can run. The recoverer stores
-    it without a step if the execution took too long (`timed_out`) or was lost and cannot be recovered (`abandoned`). The
+    The retrier or the DAG advancer stores this when a step is exhausted and no other step can run. It has no step if
+    the execution took too long (`timed_out`, by the retrier) or was lost for good (`abandoned`, by the recoverer). The
     lease keeper stores it if no worker started the execution before it expired (`expired`). A stage stores it if its own decision on the
     execution fails (`poison`), which is a defect.
     """
