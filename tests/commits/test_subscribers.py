@@ -130,8 +130,7 @@ async def test_commits_of_other_processes_pass(site: Site) -> None:
     async with site.running() as loop, rest.running("rest") as other:
         await site.trigger("t")
         await until(has_open(site.place, loop, 1))
-        await until(lambda: other.head.number >= loop.head.number)
-    assert seen["commit"]
+        await until(lambda: other.head.number >= loop.head.number and seen["commit"] > 0)
 
 
 def test_each_stage_has_a_subscriber_for_each_stream(site: Site) -> None:
