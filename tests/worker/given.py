@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from pydantic import JsonValue
@@ -15,6 +15,7 @@ from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Dispatched, Input, LeaseTimer, Message, Plan, PlannedStep, Report, Started
+from tocsin.engine.report_lists import authentic_report
 from tocsin.ports import EventLog
 from tocsin.services.operations.checkpoints import last_heartbeat
 from tocsin.stages.matcher.stage import Matcher
@@ -63,9 +64,27 @@ class Bench:
 
     @asynccontextmanager
     async def matching(self) -> AsyncIterator[Matcher]:
-        """Run a matcher, which assigns the tasks to the workers of the test."""
+        """Run a matcher, which assigns the tasks to the workers of the test, and decide on their reports."""
         async with running_matcher(self.log, self.clock, InMemoryFetchChannel(), agents=self.channel) as matcher:
-            yield matcher
+            deciding = asyncio.create_task(self._decide())
+            try:
+                yield matcher
+            finally:
+                deciding.cancel()
+                with suppress(asyncio.CancelledError):
+                    await deciding
+
+    async def _decide(self) -> None:
+        """Store the ends of attempts that free their slots, as the DAG advancer and the retrier do."""
+        async for batch in self.log.follow(subjects.Stream.REPORTS, "report.>", after=0):
+            for recorded in batch.messages:
+                report = authentic_report(recorded, KEY)
+                assert report is not None
+                state = execution.fold(await self.log.load(subjects.execution(report.job, report.execution_id)))
+                if report.outcome == "completed":
+                    await self.given(*execution.succeed(state, report, key=KEY))
+                else:
+                    await self.given(*execution.fail(state, report, at=recorded.time))
 
     async def given(self, *facts: Message) -> None:
         """Store facts in the execution's scope, after any facts that it has."""
