@@ -13,6 +13,7 @@ from tests.conformance.worlds import MemoryWorld, World
 from tests.domain.given import NOON
 from tests.servers import REPLICAS
 from tocsin import subjects
+from tocsin.adapters.nats.client import connection as connection_module
 from tocsin.domain import lock
 from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger, Voided
 from tocsin.domain.lock import Waiter
@@ -350,7 +351,7 @@ async def test_input_without_a_body_has_default_fields(world: World) -> None:
 async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = getattr(world, "connection", None)
     if connection is not None:
-        monkeypatch.setattr(connection, "_patience", 0.0)
+        monkeypatch.setattr(connection_module, "PUBLISH_TIMEOUT_S", 0.0)
     with pytest.raises(LogUnavailable):
         await world.log.publish("nowhere.at.all", Trigger(), message_id="a")
 
