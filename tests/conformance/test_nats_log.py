@@ -15,7 +15,6 @@ from tests.conformance.worlds import NatsWorld, fresh_names
 from tests.durables import NatsDurable, take
 from tocsin import subjects
 from tocsin.adapters.nats.admin.provision import provision
-from tocsin.adapters.nats.client import connection as connection_module
 from tocsin.adapters.nats.client import connection as connections
 from tocsin.adapters.nats.client import wire
 from tocsin.adapters.nats.client.connection import connect
@@ -143,7 +142,7 @@ async def test_repeated_id_is_believed_without_a_look(nats: NatsWorld, monkeypat
 
 
 async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connection_module, "PUBLISH_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(connections, "PUBLISH_TIMEOUT_S", 0.0)
     monkeypatch.setattr(connections, "_FIRST_PAUSE_S", 0.0)
     await nats.connection.manage(f"STREAM.DELETE.{nats.names.stream(Stream.REQUESTS)}")
 
