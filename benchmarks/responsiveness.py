@@ -65,9 +65,6 @@ async def send(writer: asyncio.StreamWriter, method: str, path: str, body: objec
     await writer.drain()
 
 
-# --- attacks -------------------------------------------------------------------------------------------------------------
-
-
 async def nothing(_: int) -> None:
     """Attack nothing."""
     await asyncio.Event().wait()
@@ -136,9 +133,6 @@ ATTACKS: Final[Mapping[str, Callable[[int], Awaitable[None]]]] = {
     "calculations": calculations,
     "clients that leave": leaving_clients,
 }
-
-
-# --- the measurement -------------------------------------------------------------------------------------------------------
 
 
 async def measured(port: int, seconds: float) -> Metrics:

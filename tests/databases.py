@@ -107,9 +107,6 @@ def package_folder(name: str) -> Path:
     return Path(spec.submodule_search_locations[0])
 
 
-# --- PostgreSQL ------------------------------------------------------------------------------------------------------
-
-
 class PostgreSql(Server):
     """A PostgreSQL server; each `new_database` is empty."""
 
@@ -190,9 +187,6 @@ def postgresql(*, durable: bool = False) -> Iterator[PostgreSql]:
             yield server
         finally:
             server.stop()
-
-
-# --- Redis -----------------------------------------------------------------------------------------------------------
 
 
 class Redis(Server):

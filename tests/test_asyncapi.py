@@ -73,8 +73,6 @@ def test_every_public_event_has_a_channel() -> None:
     assert {event.__name__ for event in (CronTriggered, CronSkipped, CronMissed, CronAnswer, CronAlert)} <= published
 
 
-# --- what the stages consume --------------------------------------------------------------------------------------------
-
 STAGES_DOCUMENT: Final[dict[str, Any]] = json.loads(
     (Path(__file__).parents[1] / "schemas" / "stages.asyncapi.json").read_text(encoding="utf-8")
 )

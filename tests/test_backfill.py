@@ -69,9 +69,6 @@ async def requested(world: World) -> list[Requested]:
     return [fact for fact in await world.stored(Requested) if not isinstance(fact, Admitted) or fact.fence is None]
 
 
-# --- which instants --------------------------------------------------------------------------------------------------
-
-
 async def test_range_includes_its_start_and_excludes_its_end(world: World) -> None:
     await world.define(nightly())
     plan = await planned(world, Span(at(3), at(6)))
@@ -139,9 +136,6 @@ async def test_unknown_job_is_not_found(world: World) -> None:
     assert refused.value.job == "nobody"
 
 
-# --- running it ------------------------------------------------------------------------------------------------------
-
-
 async def test_each_execution_carries_its_instant_and_actor(world: World) -> None:
     await world.define(nightly(overlap_policy="allow"))
     wanted = await planned(world, Span(at(3), at(5)), name="repair")
@@ -195,9 +189,6 @@ async def test_incomplete_backfill_trigger_becomes_dead_letter(world: World) -> 
     letters = await world.log.read("dead-letter.>")
     assert len(letters) == 2
     assert "`scheduled_time`" in letters[0].message.reason  # type: ignore[attr-defined]
-
-
-# --- overlap ---------------------------------------------------------------------------------------------------------
 
 
 async def in_turn(world: World) -> list[str]:

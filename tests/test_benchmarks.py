@@ -195,9 +195,6 @@ async def test_peer_without_its_program_is_named(monkeypatch: pytest.MonkeyPatch
         await measurement.measure("bullmq", "W2")
 
 
-# --- what is counted -------------------------------------------------------------------------------------------------
-
-
 def test_a_metric_says_what_it_was_found_for() -> None:
     figures = labelled({"p99_ms": 1.0, "cpu_ms (1: stages)": 2.0}, "2 copies")
     assert figures == {"p99_ms (2 copies)": 1.0, "cpu_ms (2 copies, 1: stages)": 2.0}
@@ -207,9 +204,6 @@ def test_percentiles_of_nothing_are_an_error() -> None:
     assert percentiles(range(100), unit="ms") == {"p50_ms": 50, "p99_ms": 99, "max_ms": 99}
     with pytest.raises(ValueError, match="nothing began, so there is nothing to take percentiles of"):
         percentiles([], unit="ms")
-
-
-# --- what is measured ------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(autouse=True)
@@ -384,9 +378,6 @@ async def test_registered_jobs_and_replay_have_a_yardstick() -> None:
         await registered(Conditions(), jobs=20, idle=0.5)
     ).keys()
     assert {"folded_per_second", "audited_per_second", "bare_rate"} == (await replay(Conditions(), facts=500)).keys()
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def test_results_are_written_although_a_workload_fails(

@@ -63,9 +63,6 @@ def _line(row: Row, *parts: Runs) -> table.Line:
     return line
 
 
-# --- the median and its interval --------------------------------------------------------------------------------------
-
-
 def test_interval_of_ten_leaves_out_both_extremes() -> None:
     found = spread([9, 1, 2, 3, 4, 5, 6, 7, 8, 1000])
     assert found == Spread(5.5, 2, 9, 10, 1 - 22 / 1024)
@@ -88,9 +85,6 @@ def test_confidence_counts_the_samples_around_the_median(number: int) -> None:
 def test_median_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="there are no values"):
         spread([])
-
-
-# --- the table --------------------------------------------------------------------------------------------------------
 
 
 def test_ratio_is_of_pairs_and_not_of_medians() -> None:
@@ -182,9 +176,6 @@ def test_absent_peer_leaves_the_exit_code_alone() -> None:
     assert command.exit_code(table.lines([AHEAD], runs), runs, check=True) == 0
 
 
-# --- the targets ------------------------------------------------------------------------------------------------------
-
-
 def test_every_unit_fills_a_row() -> None:
     assert {row.unit for row in rows(FULL) if not row.unit.suite} == set(UNITS)
     assert {row.unit.selector for row in rows(FULL)} == set(WORKLOADS)
@@ -233,9 +224,6 @@ def test_memory_per_execution_is_what_was_added() -> None:
     assert row.value(held) == 2_500
 
 
-# --- the order --------------------------------------------------------------------------------------------------------
-
-
 def test_sides_take_turns_and_peers_follow() -> None:
     only_s2 = Row("s2", W5_S2, metric("m"), "B", None)
     order = steps([RATE, AHEAD, only_s2], lambda unit: 1 if unit == W5_S2 else 2)
@@ -273,9 +261,6 @@ def test_program_that_fails_gives_its_error(tmp_path: Path) -> None:
     which = Side("new", "abc", tmp_path)
     with pytest.raises(NotRunError, match=r"^ValueError: no such workload$"):
         pairs.side(which, which, TINY, tmp_path)(W2)
-
-
-# --- the sides --------------------------------------------------------------------------------------------------------
 
 
 def _repository(root: Path, *, lowest: str = "1") -> None:
@@ -324,9 +309,6 @@ def test_base_whose_environment_fails_is_refused(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(SideError, match=r"^its environment cannot be made: /bin/false -m venv"):
         sides.base("HEAD", tmp_path, root=root)
-
-
-# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def test_command_line_selects_workloads_of_a_comparison(capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,9 +55,6 @@ def ours(services: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     return ((name, service) for name, service in services.items() if service["image"] == "tocsin:local")
 
 
-# --- commands --------------------------------------------------------------------------------------------------------
-
-
 def is_a_command(args: list[str]) -> None:
     """The real program knows it, with these options and arguments."""
     result = CliRunner().invoke(app, [*args, "--help"])
@@ -96,9 +93,6 @@ def test_fused_setup_replaces_every_stage_service(services: dict[str, Any]) -> N
     assert stages["environment"]["TOCSIN_NATS__INBOX_PREFIX"] == role.inbox_prefix
     assert stages["environment"]["TOCSIN_NATS__PASSWORD"] == f"${{{password_variable('TOCSIN', user)}:?}}"
     assert "DATABASE_URL" in services[stages["extends"]["service"]]["environment"]
-
-
-# --- who is who ------------------------------------------------------------------------------------------------------
 
 
 def test_every_service_uses_its_own_user(services: dict[str, Any]) -> None:
@@ -145,9 +139,6 @@ def test_every_variable_has_an_example(services: dict[str, Any]) -> None:
 
 def accounts() -> str:
     return (COMPOSE / "nats/accounts.conf").read_text()
-
-
-# --- structure -------------------------------------------------------------------------------------------------------
 
 
 def test_services_refer_only_to_existing_files(services: dict[str, Any]) -> None:
@@ -208,9 +199,6 @@ def test_the_collector_names_only_parts_that_it_has() -> None:
     for pipeline in collector["service"]["pipelines"].values():
         for kind, names in pipeline.items():
             assert set(names) <= set(collector[kind])
-
-
-# --- NATS ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -306,9 +294,6 @@ def test_a_container_is_healthy_while_it_is_connected(nats_url: str) -> None:
 
     with socket.create_connection(("127.0.0.1", int(port))):
         assert subprocess.run(check, env=environment, check=False).returncode == 0
-
-
-# --- Docker -----------------------------------------------------------------------------------------------------------
 
 
 def test_containers_have_no_more_rights_than_they_need(services: dict[str, Any]) -> None:

@@ -250,9 +250,6 @@ async def test_unknown_id_is_not_found(world: World) -> None:
     assert (missing.value.code, invalid.value.code) == ("not-found", "invalid-id")
 
 
-# --- many ------------------------------------------------------------------------------------------------------------
-
-
 @asynccontextmanager
 async def recorded(world: World, folder: Path) -> AsyncIterator[SqlHistory]:
     async with open_history(f"sqlite:///{folder}/history.db") as history:

@@ -149,8 +149,6 @@ def test_image_installs_only_files_with_known_hashes() -> None:
         assert re.search(rf"^{name}==", locked, re.MULTILINE), name
 
 
-# --- the image of a worker -------------------------------------------------------------------------------------------
-
 WORKER_EXTRA: Final = "metrics"
 MOST_BYTES: Final = 60_000_000
 """Of the installed packages of a worker, which have no byte code."""

@@ -47,8 +47,6 @@ def test_id_of_a_poison_message_names_the_partition() -> None:
     ]
 
 
-# --- claims of two jobs at the same sequence of their logs -----------------------------------------------------------
-
 AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
 
 

@@ -303,9 +303,6 @@ def test_fault_in_yaml_repeats_no_value(text: str, write: Write) -> None:
     assert "hunter2" not in refused
 
 
-# --- honesty ---------------------------------------------------------------------------------------------------------
-
-
 def test_settings_without_effect_are_accepted_and_ignored() -> None:
     assert set(origins(Settings())) >= WITHOUT_EFFECT
     sources = Path(settings_module.__file__).parent.rglob("*.py")

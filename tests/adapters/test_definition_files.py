@@ -27,9 +27,6 @@ def problems(*sources: str | Path, stdin: str = "") -> list[DefinitionProblem]:
     return list(error.value.problems)
 
 
-# --- the examples ----------------------------------------------------------------------------------------------------
-
-
 def test_registry_of_hip_62_loads() -> None:
     assert names(EXAMPLES / "jobs.yaml") == [
         "provider-health-check",
@@ -68,8 +65,6 @@ def test_demo_worker_has_every_function() -> None:
 def test_ojs_cron_examples_load() -> None:
     assert names(EXAMPLES / "ojs") == ["external-data-sync", "monthly-billing", "weekday-morning-report"]
 
-
-# --- where files come from -------------------------------------------------------------------------------------------
 
 A = "name: a\nfunction: f\n"
 B = '{"name": "b", "cron": "@daily", "type": "x.y"}'
@@ -132,9 +127,6 @@ def test_all_problems_of_all_files_are_reported(tmp_path: Path) -> None:
     assert "byte 7" in found[2].reason
 
 
-# --- JSON ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "field", "code"),
     [
@@ -147,9 +139,6 @@ def test_all_problems_of_all_files_are_reported(tmp_path: Path) -> None:
 def test_json_is_parsed_strictly(text: str, field: str, code: str) -> None:
     [problem] = problems("-", stdin=text)
     assert (problem.source, problem.field, problem.code) == ("standard input", field, code)
-
-
-# --- YAML ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -288,9 +277,6 @@ def test_alias_expansion_is_bounded() -> None:
 def test_any_text_loads_or_raises_definition_error(text: str) -> None:
     with suppress(DefinitionError):
         load("-", stdin=io.StringIO(text))
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
 
 
 TEXTS = st.one_of(

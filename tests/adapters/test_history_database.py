@@ -96,9 +96,6 @@ def check_modes(folder: Path) -> None:
         file.unlink()
 
 
-# --- migrations ------------------------------------------------------------------------------------------------------
-
-
 def test_the_revisions_are_those_that_the_scripts_have() -> None:
     scripts = ScriptDirectory(str(SCRIPTS))
     assert [script.revision for script in scripts.walk_revisions()] == list(reversed(REVISIONS))
@@ -168,9 +165,6 @@ def test_a_migration_that_is_cut_off_leaves_nothing(url: str, monkeypatch: pytes
     monkeypatch.undo()
     migrate(engine)
     engine.dispose()
-
-
-# --- what operators see in SQL ---------------------------------------------------------------------------------------
 
 
 async def test_postgresql_has_the_columns_of_hip_62(server: PostgreSql) -> None:
@@ -402,9 +396,6 @@ async def test_queries_of_the_docs_are_answered(url: str) -> None:
     assert started["FAILED"] is not None
 
 
-# --- what cannot be used ---------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("url", "code", "value"),
     [
@@ -506,9 +497,6 @@ async def test_a_file_is_read_while_another_process_writes(tmp_path: Path) -> No
         async with open_history(url, installation="", max_connections=2) as history:
             assert await history.count() == 1
         writer.execute("ROLLBACK")
-
-
-# --- a file that disappears ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("suffixes", [("", "-wal", "-shm"), ("",)])

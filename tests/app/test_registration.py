@@ -277,9 +277,6 @@ def test_missing_right_ends_the_registration(here: Registering) -> None:
     assert here.start(version("@daily")) == ["app-jobs-refused"]
 
 
-# --- triggers ---------------------------------------------------------------------------------------------------------
-
-
 async def test_trigger_needs_a_connection() -> None:
     with pytest.raises(NotConnectedError, match=r"app\.connected\(\)"):
         await version("@daily").trigger("report")
@@ -376,9 +373,6 @@ async def test_second_operator_is_refused() -> None:
                 pass
         async with app.connected(operator) as inner:
             assert inner is outer is app.client
-
-
-# --- commands ---------------------------------------------------------------------------------------------------------
 
 
 def program(world: World, text: str) -> str:

@@ -200,9 +200,6 @@ def test_encoding_is_unambiguous(one: StoredMessage, other: StoredMessage) -> No
     assert (encoded(one) == encoded(other)) == (one == other)
 
 
-# --- the store -----------------------------------------------------------------------------------------------------------
-
-
 def pages(count: int) -> tuple[CheckpointStore, InMemoryProjections, list[SignedCheckpoint]]:
     projections = InMemoryProjections(ManualClock())
     store = CheckpointStore(projections)
@@ -261,9 +258,6 @@ async def test_page_fits_into_a_message() -> None:
     stored = await projections.get(Bucket.CHECKPOINTS, checkpoint_page(Stream.LOG, 1))
     assert stored is not None
     assert len(stored[0]) < 65_536
-
-
-# --- keys ----------------------------------------------------------------------------------------------------------------
 
 
 def test_keys_are_those_of_other_programs(tmp_path: Path) -> None:

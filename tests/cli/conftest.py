@@ -135,8 +135,6 @@ class World(Backend):
     def history(self) -> AbstractAsyncContextManager[SqlHistory]:
         return open_history(history_url(self.folder))
 
-    # --- what a test says ---------------------------------------------------------------------------------------------
-
     def call(self, *args: str, input: str | None = None) -> CallResult:  # noqa: A002 - the runner's name
         result = CliRunner().invoke(app, args, input=input, obj=self)
         if result.exception is not None and not isinstance(result.exception, SystemExit):

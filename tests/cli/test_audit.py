@@ -220,9 +220,6 @@ def test_invalid_selection_is_refused(world: World, args: list[str], result: str
     assert answer.err.startswith(result)
 
 
-# --- exports ---------------------------------------------------------------------------------------------------------
-
-
 def test_export_and_log_give_the_same_report(busy: World, stages: Stages) -> None:
     """With a defect, so that there is something to be the same."""
     [first, *_] = busy.recorded("ledger.locked.due")

@@ -186,9 +186,6 @@ def test_dead_letters_are_listed(failed: World) -> None:
     assert (row["job_name"], row["resolved"]) == (JOB, False)
 
 
-# --- cancel ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def waiting(world: World) -> World:
     world.append(admitted(plan({"extract": (), "load": ("extract",)})), dispatched("extract", 1), started("extract", 1))

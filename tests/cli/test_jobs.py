@@ -36,9 +36,6 @@ def names(world: World) -> list[str]:
     return [job["name"] for job in world.call("jobs", "list", "-o", "json").json]
 
 
-# --- apply -----------------------------------------------------------------------------------------------------------
-
-
 def test_apply_prints_the_plan_and_does_it(world: World) -> None:
     result = world.call("jobs", "apply", "-f", world.jobs(TWO))
     assert result.code == 0
@@ -176,18 +173,12 @@ def test_invalid_definitions_are_all_refused_and_none_applied(world: World) -> N
     assert world.recorded("ledger.>") == []
 
 
-# --- diff ------------------------------------------------------------------------------------------------------------
-
-
 def test_diff_answers_with_its_exit_code(applied: World) -> None:
     assert applied.call("jobs", "diff", "-f", applied.jobs(TWO)).code == 0
     result = applied.call("jobs", "diff", "-f", applied.jobs(ONE))
     assert result.code == 1
     assert "~ update    health" in result.out
     assert len(applied.recorded("ledger.>")) == 2
-
-
-# --- list and show ---------------------------------------------------------------------------------------------------
 
 
 def test_list_shows_the_next_time(applied: World) -> None:
@@ -243,9 +234,6 @@ def test_end_and_days_of_a_calendar_are_shown(world: World) -> None:
     assert f"note {warning}" in " ".join(world.call("jobs", "show", "trade").out.split())
     assert world.call("jobs", "show", "trade", "-o", "json").json["warnings"] == [warning]
     assert "0 occurrences added, 1 removed" in applied(closed, end)
-
-
-# --- pause, resume, delete, trigger ----------------------------------------------------------------------------------
 
 
 def test_pause_and_resume_are_recorded_with_their_reason(applied: World) -> None:
@@ -322,9 +310,6 @@ def test_diff_names_changed_elements_of_a_list(world: World) -> None:
     assert 'tags: +"new", -"etl"' in changed
     reordered = world.call("jobs", "diff", "-f", world.jobs(job.format(tags="slow, etl"))).out
     assert 'tags: ["etl", "slow"] → ["slow", "etl"]' in reordered
-
-
-# --- export ----------------------------------------------------------------------------------------------------------
 
 
 EVERY_FIELD = """

@@ -62,9 +62,6 @@ def found(world: World, *args: str) -> list[str]:
     return entities
 
 
-# --- keys ----------------------------------------------------------------------------------------------------------------
-
-
 def test_key_is_created_once_and_shown(world: World, keys: tuple[str, str]) -> None:
     private, public = keys
     assert Path(private).stat().st_mode & 0o777 == 0o600
@@ -83,9 +80,6 @@ def test_file_without_a_key_is_refused(world: World, tmp_path: Path, content: by
         file.write_bytes(content)
     assert world.call("keys", "show", str(file), "-o", "json").failure == (2, code)
     assert world.call("audit", "--public-key", str(file), "-o", "json").failure == (2, code)
-
-
-# --- audit ---------------------------------------------------------------------------------------------------------------
 
 
 def test_signed_log_is_proven(signed: World, keys: tuple[str, str]) -> None:
@@ -124,9 +118,6 @@ def test_part_of_the_log_is_not_verified(signed: World, keys: tuple[str, str], o
     value = "a" if option == "--job" else "2020-01-01T00:00:00Z"
     result = signed.call("audit", "--public-key", keys[1], option, value, "-o", "json")
     assert result.failure == (2, "conflicting-options")
-
-
-# --- exports -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -97,9 +97,6 @@ def test_wrong_choice_is_explained_without_parser_jargon(world: World) -> None:
     assert result.err.strip() == "error: Invalid value for '--output' / '-o': 'xml' is not one of 'table', 'json'."
 
 
-# --- failures --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "args", [("jobs", "lits"), ("jobs", "list", "--outptu", "json"), ("jobs", "show"), ("jobs", "list", "-o", "xml")]
 )
@@ -178,9 +175,6 @@ def test_json_error_has_stable_code(args: tuple[str, ...], code: Exit, error_cod
     assert failed.code == code
     assert (failed.error["code"], failed.error["kind"]) == (code.value, code.name.lower())
     assert failed.error["error_code"] == error_code
-
-
-# --- small commands --------------------------------------------------------------------------------------------------
 
 
 def test_version(world: World) -> None:
@@ -345,9 +339,6 @@ jobs:
     assert "and 11 times more until" in world.call("schedule", "--hours", "1").out
 
 
-# --- run -------------------------------------------------------------------------------------------------------------
-
-
 def test_stages_run_in_the_order_of_the_flow(world: World) -> None:
     assert world.call("run", "lock-keeper", "registrar").code == 0
     assert world.call("run", "--all").code == 0
@@ -367,9 +358,6 @@ def test_stages_that_cannot_be_run_are_refused(given: list[str], code: str, frag
         select_stages(given, STAGES, every=every)
     assert caught.value.code == code
     assert fragment in str(caught.value)
-
-
-# --- worker ----------------------------------------------------------------------------------------------------------
 
 
 def test_worker_allows_the_secrets_that_are_named(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

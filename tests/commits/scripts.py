@@ -87,9 +87,6 @@ class Commits:
         return list(unfold(await self._installation.events()))
 
 
-# --- playing -----------------------------------------------------------------------------------------------------------------
-
-
 async def play(script: Sequence[Action], engine: Commits) -> Events:
     """Play a script, and return what was decided about each key."""
     for number, action in enumerate(script):
@@ -216,9 +213,6 @@ def _told(message: Message) -> str:
         if value is not None and not (name == "reason" and len(str(value)) > 40):
             fields.append(f"{name}={value}")
     return " ".join(map(str, fields))
-
-
-# --- scripts -----------------------------------------------------------------------------------------------------------------
 
 
 def script(seed: int, length: int = 40) -> list[Action]:

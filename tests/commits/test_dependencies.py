@@ -189,9 +189,6 @@ async def test_snapshot_has_the_runs() -> None:
     assert_same(rebuilt(work.fold, work.installation.clock.now()), work.fold)
 
 
-# --- the past --------------------------------------------------------------------------------------------------------------
-
-
 async def test_runs_before_the_job_was_named_are_read() -> None:
     """The job on which another depends ran before the other was registered."""
     work = Work()
@@ -272,8 +269,6 @@ def test_run_that_was_read_ends() -> None:
     assert last is not None
     assert last.ended == "cancelled"
 
-
-# --- scheduled jobs --------------------------------------------------------------------------------------------------
 
 UP: dict[str, Any] = {"schedule": "0 * * * *", "overlap_policy": "skip"}
 DOWN: dict[str, Any] = {"schedule": "0 2 * * *", "overlap_policy": "skip", "depends_on": ["load"]}
@@ -488,9 +483,6 @@ async def test_keeper_that_starts_later_decides_the_same() -> None:
     work.runner = Runner(work.installation, [NAMES])
     await work.runner.run()
     assert await status(work, "report") == [Status.ADMITTED]
-
-
-# --- limits and answers ----------------------------------------------------------------------------------------------
 
 
 async def events_of(work: Work, kind: type[Message]) -> list[Any]:

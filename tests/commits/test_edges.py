@@ -283,9 +283,6 @@ async def test_answer_naming_no_job_becomes_a_dead_letter(site: Site) -> None:
     assert letter.code == "mq-answer-misaddressed"
 
 
-# --- on the loop -----------------------------------------------------------------------------------------------------------
-
-
 async def test_decision_is_made_again_after_a_refusal() -> None:
     """Another process stores an event of the execution before; the decision sees it."""
     work, seen = Work(), list[int]()

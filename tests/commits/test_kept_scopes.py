@@ -287,9 +287,6 @@ async def test_scope_that_is_remembered_goes_on() -> None:
                 await view.load(scope)
 
 
-# --- a real server -------------------------------------------------------------------------------------------------------
-
-
 async def test_processes_on_nats_answer_as_the_log(nats_url: str, tmp_path: Path) -> None:
     async with server(nats_url, tmp_path) as it:
         tocsin = it.tocsin

@@ -167,9 +167,6 @@ def _report(state: execution.Execution, name: str, step: execution.Step) -> Repo
     )
 
 
-# --- executions --------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", ["allow", "skip", "enqueue", "cancel_previous"])
 async def test_ended_executions_leave_with_their_lock(policy: str) -> None:
     work = Work()
@@ -369,9 +366,6 @@ async def test_sharded_execution_stays_until_the_last_shard_ended() -> None:
     assert len(await work.installation.events()) == before
 
 
-# --- unique keys -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("end", ["completed", "discarded", "cancelled"])
 async def test_unique_key_knows_how_its_holder_ended(end: str) -> None:
     work = Work()
@@ -440,8 +434,6 @@ async def test_unique_key_sees_the_replay_of_its_holder() -> None:
     await work.pass_time(2 * DAY)
     assert work.count() == {"dead-letter": 2}  # the state and the number of the first replay's letter, which is open
 
-
-# --- dead letters ------------------------------------------------------------------------------------------------------------
 
 GRAPH = {
     "dag": [{"name": "a", "function": "f"}, {"name": "b", "function": "f", "depends_on": ["a"]}],
@@ -516,9 +508,6 @@ async def test_dead_letter_stays_while_its_replay_is_open() -> None:
     assert not [scope for scope in work.fold.states if not scope.startswith(("ledger.", "cron."))]
 
 
-# --- definitions, announcements ----------------------------------------------------------------------------------------------
-
-
 async def test_replaced_definitions_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departures, "SWEEP_FROM", 10)
     work = Work()
@@ -589,9 +578,6 @@ async def test_announcement_after_recovery_is_not_repeated() -> None:
     assert sum(r.subject == "cron.triggered.nightly" for r in events) == 2
 
 
-# --- equality ----------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("seed", range(20))
 async def test_scripts_leave_what_is_needed(seed: int) -> None:
     """After a script, each execution in the fold that is over is needed by a state."""
@@ -607,9 +593,6 @@ async def test_scripts_leave_what_is_needed(seed: int) -> None:
     fresh = engine._installation.process()
     await fresh.read_on()
     assert same_state(fresh.fold, process.fold)
-
-
-# --- requests with an id -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ended", [False, True])

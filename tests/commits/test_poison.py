@@ -375,9 +375,6 @@ async def test_key_with_failing_deadline_rule_stops_no_other() -> None:
     }
 
 
-# --- deaths ----------------------------------------------------------------------------------------------------------------
-
-
 class Killed(BaseException):
     """The process is killed."""
 

@@ -279,9 +279,6 @@ async def test_lost_execution_of_a_paused_job_waits() -> None:
     assert len(await found(work, Recovered)) == 1
 
 
-# --- attempts --------------------------------------------------------------------------------------------------------
-
-
 async def silent(work: Work, seconds: float = 30 + GRACE + 1) -> list[Report]:
     """A worker claims what is dispatched and reports nothing; the reports of the stages."""
     await work.claim()
@@ -365,9 +362,6 @@ async def test_report_names_a_silent_mq_executor() -> None:
     assert "MQ executor" in report.error.message
 
 
-# --- the execution's own time limit ----------------------------------------------------------------------------------
-
-
 async def test_execution_past_its_limit_frees_its_lock() -> None:
     work = Work()
     await begin(work, execution_timeout=600, timeout=3600, overlap_policy="enqueue", dead_letter=True)
@@ -392,9 +386,6 @@ async def test_execution_without_worker_ends_at_its_limit() -> None:
     await deliver(work)
     [failed] = await found(work, Failed)
     assert "no worker took step main" in failed.error.message
-
-
-# --- what is not lost ------------------------------------------------------------------------------------------------
 
 
 async def test_task_without_a_worker_is_not_lost() -> None:
@@ -444,9 +435,6 @@ async def test_step_behind_an_unhandled_success_is_not_lost() -> None:
     work.runner = Runner(work.installation, [NAMES])
     await work.runner.run()
     assert [task.step for task in await tasks(work)] == ["main", "next"]
-
-
-# --- what was lost ---------------------------------------------------------------------------------------------------
 
 
 async def lose(work: Work, **fields: Any) -> None:  # noqa: ANN401 - fields of a definition

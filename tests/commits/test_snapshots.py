@@ -156,9 +156,6 @@ async def test_snapshot_of_all_kinds_at_every_number() -> None:
     check_every_number(await bodies(work.installation))
 
 
-# --- written and read --------------------------------------------------------------------------------------------------------
-
-
 class Place:
     """A process that writes snapshots, and others that begin with them."""
 

@@ -77,9 +77,6 @@ async def test_decisions_stop_while_no_ticker_leads() -> None:
     assert await fired(work) == []
 
 
-# --- the last instant ------------------------------------------------------------------------------------------------
-
-
 def once(work: Work) -> str:
     """A schedule of one instant, in a minute."""
     return f"at {work.installation.clock.now() + timedelta(minutes=1):%Y-%m-%dT%H:%M:%SZ}"
@@ -135,9 +132,6 @@ async def test_dropped_job_that_did_not_fire_stays() -> None:
     await tick(work, 60)
     assert await fired(work) == await stored(work, Deleted) == []
     assert [fact.reason for fact in await stored(work, Passed)] == ["missed"]
-
-
-# --- changes ---------------------------------------------------------------------------------------------------------
 
 
 async def test_i1_two_tickers_fire_each_occurrence_once() -> None:
@@ -224,9 +218,6 @@ async def test_due_of_a_divided_job_names_the_map() -> None:
     assert {due.shards for due in dues if due.job == "plain"} == {0}
 
 
-# --- an absence ------------------------------------------------------------------------------------------------------
-
-
 async def test_absence_fires_one_catch_up() -> None:
     work = Work()
     await work.define("tick", **MINUTELY)
@@ -260,8 +251,6 @@ async def test_undecidable_job_does_not_stop_others(monkeypatch: pytest.MonkeyPa
     await tick(work, 60)
     assert [fact.job for fact in await stored(work, Due)] == ["tick"]
 
-
-# --- alerts ----------------------------------------------------------------------------------------------------------
 
 JOB = {**MINUTELY, "timezone": "Europe/Berlin"}
 

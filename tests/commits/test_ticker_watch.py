@@ -54,9 +54,6 @@ class Watched:
         return TimezoneReport.model_validate_json(entry[0])
 
 
-# --- time zones ------------------------------------------------------------------------------------------------------
-
-
 async def test_earlier_instant_fires_in_time(newer: TimezoneDatabase) -> None:
     it = Watched()
     midnight = it.clock.now()
@@ -110,9 +107,6 @@ async def test_new_data_is_noticed_without_a_request(newer: TimezoneDatabase) ->
     assert (await it.report()).jobs == 1
 
 
-# --- signs of life ---------------------------------------------------------------------------------------------------
-
-
 class Told(Heartbeat):
     """Notes whether passes were clean."""
 
@@ -139,9 +133,6 @@ async def test_heartbeat_ends_while_instants_are_not_decided() -> None:
     sending.cancel()
     assert heartbeat.passes == [True, False, True]
     assert len(await fired(it.work)) == 1
-
-
-# --- missed instants -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -128,9 +128,6 @@ async def test_pause_is_stored_before_a_flood_of_triggers() -> None:
     assert stored.result()[0] <= ledger + 2
 
 
-# --- turns -----------------------------------------------------------------------------------------------------------------
-
-
 class _Stage:
     def __init__(self, name: str) -> None:
         self.name = name
@@ -235,9 +232,6 @@ def test_undone_messages_come_first_again() -> None:
     turns.put_back(found for found in calls if isinstance(found, MessageCause))
     assert turns.inputs == 6
     assert [turns.next(lambda: None) for _ in range(4)] == calls
-
-
-# --- bounds ----------------------------------------------------------------------------------------------------------------
 
 
 async def test_reader_waits_while_too_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -146,9 +146,6 @@ async def test_process_gets_its_turn_after_a_smaller_name() -> None:
     assert await held.seconds() == HOLD_BACK_S
 
 
-# --- contention ------------------------------------------------------------------------------------------------------------
-
-
 class SlowLog(InMemoryCommitLog):
     """The log as a process sees it that needs a millisecond for each event."""
 

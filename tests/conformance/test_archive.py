@@ -41,9 +41,6 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield S3ArchiveStore(Bucket(place, settings, part="this test"))
 
 
-# --- stores ----------------------------------------------------------------------------------------------------------
-
-
 async def test_an_object_is_kept_byte_for_byte(store: ArchiveStore) -> None:
     large = os.urandom(1_000_000)
     assert await store.get("a.json") is None
@@ -113,8 +110,6 @@ async def test_folder_that_is_no_folder_is_unavailable(tmp_path: Path) -> None:
     with pytest.raises(ArchiveUnavailable, match="mount/archive"):
         await store.get("a.json")
 
-
-# --- housekeeping ----------------------------------------------------------------------------------------------------
 
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",), ack_wait=60.0)
 

@@ -53,9 +53,6 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         await jetstream.delete_stream(root)
 
 
-# --- the port ----------------------------------------------------------------------------------------------------------------
-
-
 async def test_commit_is_stored_under_its_guard(place: Place) -> None:
     before = datetime.now(UTC) - timedelta(seconds=1)
     one = await place.log.append(0, b"one", expect=0)
@@ -164,9 +161,6 @@ async def test_follower_of_an_empty_partition_has_caught_up(place: Place) -> Non
 
 def _follow(log: CommitLog, partition: int, *, after: int) -> "AsyncGenerator[Bodies, None]":
     return cast("AsyncGenerator[Bodies, None]", log.follow(partition, after=after))
-
-
-# --- its writer --------------------------------------------------------------------------------------------------------------
 
 
 class Faulty:

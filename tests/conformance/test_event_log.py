@@ -36,9 +36,6 @@ TIMERS = "timer.>"
 Following: TypeAlias = AsyncGenerator[Batch, None]
 
 
-# --- appending -------------------------------------------------------------------------------------------------------
-
-
 async def test_appended_event_is_read_back_unchanged(world: World) -> None:
     before = world.now()
     sequence = await world.log.append(dispatched(), expect=0)
@@ -157,9 +154,6 @@ async def test_of_twenty_writers_exactly_one_wins(world: World) -> None:
         assert (await world.log.load(SCOPE))[-1].sequence == won
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 async def test_load_returns_the_last_of_each_subject(world: World) -> None:
     scope, last = subjects.ledger("a.job"), 0
     for fact in (due(hour=9), due(hour=10)):
@@ -273,9 +267,6 @@ async def test_last_returns_the_newest_of_all_subjects(world: World) -> None:
     assert newest.message == dispatched("e3")
 
 
-# --- inputs ----------------------------------------------------------------------------------------------------------
-
-
 async def test_publishing_twice_stores_once(world: World) -> None:
     subject = subjects.trigger("a.job")
     first = await world.log.publish(subject, Trigger(reason="one"), message_id="a")
@@ -354,9 +345,6 @@ async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: 
         monkeypatch.setattr(connection_module, "PUBLISH_TIMEOUT_S", 0.0)
     with pytest.raises(LogUnavailable):
         await world.log.publish("nowhere.at.all", Trigger(), message_id="a")
-
-
-# --- several writes --------------------------------------------------------------------------------------------------
 
 
 async def test_several_writes_are_stored_at_once(world: World) -> None:
@@ -502,9 +490,6 @@ async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
     assert isinstance(written.error, RequestRefused)
 
 
-# --- delays ----------------------------------------------------------------------------------------------------------
-
-
 async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
     await world.log.append(dispatched(), expect=0)
     until = world.now() + timedelta(seconds=0.5)
@@ -536,9 +521,6 @@ async def test_a_second_delay_replaces_the_first(world: World) -> None:
     assert {one.subject for one in fired} == {subjects.subject_of(timer()), subjects.subject_of(timer("e2"))}
     assert all(one.time >= now + timedelta(seconds=1.2) for one in fired)
     assert await world.log.read("delay.>") == []
-
-
-# --- unreadable messages ---------------------------------------------------------------------------------------------
 
 
 async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> None:
@@ -575,9 +557,6 @@ async def test_read_stops_at_the_position_of_undecodable_message(world: World) -
         await world.log.read(subject, after=broken - 1)
     assert caught.value.sequence == broken
     assert [one.sequence for one in await world.log.read(subject, after=broken)] == [last]
-
-
-# --- following -------------------------------------------------------------------------------------------------------
 
 
 async def test_follower_of_an_empty_log_is_caught_up(world: World) -> None:
@@ -708,9 +687,6 @@ async def _until_caught_up(batches: Following) -> list[Recorded[Message]]:
             return seen
 
 
-# --- names that no server takes ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "subject",
     ["mq.scheduler.complete..x", "mq.scheduler.complete.x.", "mq.scheduler.complete.", "trigger..x", "trigger.x."],
@@ -736,9 +712,6 @@ async def test_scope_with_an_empty_token_is_empty(world: World, scope: str) -> N
     assert await world.log.read(scope) == []
     assert await world.log.tail(scope) == 0
     assert await world.log.last(scope) is None
-
-
-# --- messages of the MQ bridge -------------------------------------------------------------------------------------------
 
 
 async def test_message_with_a_lifetime_disappears(world: World) -> None:

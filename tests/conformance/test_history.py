@@ -230,9 +230,6 @@ def empty_database(request: pytest.FixtureRequest) -> Iterator["EmptyDatabase"]:
 EmptyDatabase = Callable[[], AbstractAsyncContextManager[Database]]
 
 
-# --- facts -----------------------------------------------------------------------------------------------------------
-
-
 def facts_of(execution_id: str, job: str = "nightly") -> dict[str, Message]:
     """One fact of each kind."""
     who: dict[str, Any] = {"job": job, "execution_id": execution_id}
@@ -302,9 +299,6 @@ async def everything(history: History) -> Rows:
         (await history.executions(ExecutionQuery(limit=1_000))).rows,
         (await history.dead_letters(DeadLetterQuery(limit=1_000))).rows,
     )
-
-
-# --- rows ------------------------------------------------------------------------------------------------------------
 
 
 async def test_an_empty_history(empty_database: EmptyDatabase) -> None:
@@ -604,9 +598,6 @@ async def test_history_that_is_off_ends_what_it_has(empty_database: EmptyDatabas
         assert await history.offset(Stream.LOG) == upto
 
 
-# --- listing ---------------------------------------------------------------------------------------------------------
-
-
 async def test_executions_of_an_occurrence_are_listed(empty_database: EmptyDatabase) -> None:
     facts: list[Message] = []
     for execution_id, shard in (("1", "a"), ("2", "b"), ("3", None)):
@@ -801,9 +792,6 @@ async def test_dead_letters_continue_after_any_row(empty_database: EmptyDatabase
             assert rest.rows == whole.rows[number:]
 
 
-# --- the place in the stream -----------------------------------------------------------------------------------------
-
-
 async def test_position_moves_without_rows_per_stream(empty_database: EmptyDatabase) -> None:
     async with empty_database() as database, database.open() as history:
         await history.record(Stream.LOG, [], after=0, upto=0)
@@ -982,9 +970,6 @@ async def test_streams_of_another_installation_are_recorded_from_start(
         assert await one.count() == 2
 
 
-# --- totals ----------------------------------------------------------------------------------------------------------
-
-
 async def test_totals_grow_with_the_rows_and_survive_them(empty_database: EmptyDatabase) -> None:
     facts = [*story(*A_FAILURE, execution_id="1"), *story(*A_SUCCESS, execution_id="2")]
     async with empty_database() as database:
@@ -1149,8 +1134,6 @@ async def test_names_of_unregistered_jobs_are_limited(empty_database: EmptyDatab
         assert totals is not None
         assert totals[Total("executions", "job-09001", "cron", "skipped")] == 1
 
-
-# --- counts ----------------------------------------------------------------------------------------------------------
 
 WIDTHS = [timedelta(seconds=1), timedelta(minutes=1), timedelta(minutes=5), timedelta(minutes=45), timedelta(days=1)]
 DAY = (NOON - timedelta(hours=12), NOON + timedelta(hours=12))

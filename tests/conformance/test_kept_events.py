@@ -96,9 +96,6 @@ def ledger(job: str) -> list[Message]:
     ]
 
 
-# --- what is read ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("size", [1, 3, 1_000])
 async def test_events_of_each_part_are_kept_unchanged(databases: Databases, size: int) -> None:
     events = stored(
@@ -193,9 +190,6 @@ async def test_unreadable_events_are_kept(databases: Databases) -> None:
         assert plain((await kept(history, "execution.nightly.1.>")).events) == plain([begin, strange, *later])
 
 
-# --- what is written ---------------------------------------------------------------------------------------------------
-
-
 async def test_a_transaction_has_one_statement_for_events(databases: Databases) -> None:
     statements = list[str]()
 
@@ -242,9 +236,6 @@ async def test_a_long_execution_is_never_written_again(databases: Databases) -> 
             event.remove(Engine, "before_cursor_execute", note)
         assert plain((await kept(history, "execution.nightly.1.>")).events) == plain(events)
     assert written < 2 * sum(len(one.body) + len(one.subject) for one in events)
-
-
-# --- what leaves -------------------------------------------------------------------------------------------------------
 
 
 async def test_events_leave_with_their_execution(databases: Databases) -> None:

@@ -77,9 +77,6 @@ def environment(workload: Object) -> dict[str, Any]:
     return {variable["name"]: variable for variable in container(workload).get("env", ())}
 
 
-# --- rendering -------------------------------------------------------------------------------------------------------
-
-
 def test_manifests_are_those_of_the_chart(capsys: pytest.CaptureFixture[str]) -> None:
     assert HELM.main(["--check"]) == 0, capsys.readouterr().out
 
@@ -97,9 +94,6 @@ def test_accounts_are_those_of_the_settings(tmp_path: Path) -> None:
     assert (CHART / "files" / "accounts.conf").read_text("utf-8") == made, "run python compose/helm/render.py"
     [nats] = [d for d in of_kind(objects("tocsin.yaml"), "ConfigMap") if d["metadata"]["name"] == "tocsin-nats"]
     assert nats["data"]["accounts.conf"].strip() == made.strip()
-
-
-# --- structure -------------------------------------------------------------------------------------------------------
 
 
 @every_file
@@ -223,9 +217,6 @@ def test_how_to_makes_every_secret() -> None:
     assert made == {key for name, key in secret_keys(objects("tocsin.yaml")) if name == "tocsin"}
 
 
-# --- rights ----------------------------------------------------------------------------------------------------------
-
-
 @every_workload
 def test_pods_have_no_more_rights_than_they_need(workload: Object) -> None:
     spec = template(workload)["spec"]
@@ -283,9 +274,6 @@ def test_worker_of_containers_has_rights_in_one_namespace(tmp_path: Path) -> Non
     assert not any(document["kind"].startswith("Cluster") for document in documents)
 
 
-# --- networks and nodes ----------------------------------------------------------------------------------------------
-
-
 def rules(name: str, labels: Mapping[str, str]) -> dict[str, list[Object]]:
     """Return the rules of the policies that select a pod."""
     policies = [*of_kind(objects("tocsin.yaml" if name == "containers.yaml" else name), "NetworkPolicy")]
@@ -331,9 +319,6 @@ def test_processes_get_time_to_hand_back_their_work(workload: Object) -> None:
         assert template(workload)["spec"]["terminationGracePeriodSeconds"] > Settings().worker.shutdown_timeout
 
 
-# --- monitoring ------------------------------------------------------------------------------------------------------
-
-
 def test_monitor_selects_every_pod_with_metrics() -> None:
     monitor, rule, dashboards = yaml.safe_load_all((COMPOSE / "kubernetes/monitoring.yaml").read_text("utf-8"))
     assert rule["spec"] == yaml.safe_load((COMPOSE / "prometheus/alerts.yml").read_text("utf-8"))
@@ -362,9 +347,6 @@ def test_image_starts_the_process_directly() -> None:
     lines = (COMPOSE / "Dockerfile").read_text("utf-8").splitlines()
     [entry] = [line for line in lines if line.startswith("ENTRYPOINT")]
     assert json.loads(entry.removeprefix("ENTRYPOINT ")) == ["tocsin"]
-
-
-# --- the chart, where Helm is installed ------------------------------------------------------------------------------
 
 
 def chart(**values: Any) -> list[Object]:  # noqa: ANN401 - YAML

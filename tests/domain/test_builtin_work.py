@@ -125,8 +125,6 @@ def test_task_of_a_step_has_its_specification() -> None:
     assert [step.builtin for step in plan.steps] == [{"argv": COMMAND}, None]
 
 
-# --- templates ---------------------------------------------------------------------------------------------------------
-
 VALUES: dict[str, Any] = {"input": {"items": [1, 2], "text": "{{ job }}", "none": None, "yes": True}, "args": ["x"]}
 
 

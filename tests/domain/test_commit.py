@@ -205,9 +205,6 @@ def test_reader_finds_exactly_the_genuine_commits(kinds: list[str], random: obje
     assert (end.sequence, end.number) == (len(stored), len(written))
 
 
-# --- positions ---------------------------------------------------------------------------------------------------------------
-
-
 def test_position_has_a_floor_and_ranges_above() -> None:
     position = Position().take(Taken(((1, 1), (7, 7)), NOON))
     assert (position.floor, position.above) == (1, ((7, 7),))

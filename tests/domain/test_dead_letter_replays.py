@@ -49,9 +49,6 @@ def replayed(number: int, request: str | None = None) -> Replayed:
     return Replayed(job=JOB, id=ID, number=number, request=request)
 
 
-# --- replays ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("letter", [LETTER, REFUSED])
 def test_a_replay_says_what_was_wanted(letter: DeadLettered | PoisonMessage) -> None:
     more: dict[str, Any] = {"request": "r", "input": {"a": 1}, "by": ADA, "reason": "fixed", "ledger": 9}
@@ -85,9 +82,6 @@ def test_a_replay_is_found_by_its_request() -> None:
     assert dead_letter.find_replay(state, None) is None
 
 
-# --- its end ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_resolution_says_who_and_why() -> None:
     [fact] = dead_letter.resolve(after(LETTER), execution_id="other", by=ADA, reason="done by hand")
     assert fact == Resolved(job=JOB, id=ID, execution_id="other", by=ADA, reason="done by hand")
@@ -114,9 +108,6 @@ def test_a_letter_that_is_unreadable_has_no_fact() -> None:
 def test_a_fact_of_another_kind_changes_nothing() -> None:
     state = after(LETTER)
     assert dead_letter.fold(recorded([admitted()]), state) is state
-
-
-# --- what a failed execution leaves ----------------------------------------------------------------------------------
 
 
 def failed(**more: Any) -> Failed:  # noqa: ANN401 - fields

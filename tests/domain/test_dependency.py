@@ -30,9 +30,6 @@ def job(**fields: Any) -> JobDefinition:  # noqa: ANN401 - fields of a definitio
     return JobDefinition.model_validate({"name": "report", "function": "f", "schedule": "0 2 * * *", **fields})
 
 
-# --- definitions ----------------------------------------------------------------------------------------------------
-
-
 def test_a_name_alone_is_a_dependency() -> None:
     short, long = job(depends_on=["load"]), job(depends_on=[{"job": "load", "on": "completed"}])
     assert short == long
@@ -76,9 +73,6 @@ def test_mistakes_are_named(fields: dict[str, Any], code: str | None, words: str
 
 def test_job_without_a_schedule_may_name_a_window() -> None:
     assert job(schedule=None, depends_on=[{"job": "load", "within": "6h"}]).depends_on[0].within == 6 * 3_600
-
-
-# --- windows --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,9 +122,6 @@ def test_job_without_a_schedule_may_name_a_window() -> None:
 def test_window_begins_at_the_instant_before(fields: dict[str, Any], at: datetime, since: datetime) -> None:
     definition = job(**fields)
     assert window(definition.depends_on[0], definition, at) == Window(since, at)
-
-
-# --- runs -----------------------------------------------------------------------------------------------------------
 
 
 def opened(execution_id: str, hour: int, sequence: int) -> Recorded[Message]:

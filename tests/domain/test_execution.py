@@ -186,9 +186,6 @@ def test_a_claim_of_an_earlier_attempt_is_refused() -> None:
     assert claim(after(*facts, again), delivery=2) == ClaimDenied("superseded")
 
 
-# --- the graph against a brute-force model ---------------------------------------------------------------------------
-
-
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, tuple[str, ...]]:
     names = [f"s{i}" for i in range(draw(st.integers(1, 7)))]

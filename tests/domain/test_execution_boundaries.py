@@ -77,9 +77,6 @@ PAIR = plan({"a": (), "b": ()})
 CHAIN = plan({"a": (), "b": ("a",)})
 
 
-# --- whether it may run ----------------------------------------------------------------------------------------------
-
-
 def test_an_admission_repeats_what_was_planned() -> None:
     [fact] = execution.admit(after(planned()), fence=7)
     fields = planned().document(exclude={"type", "trigger_id"})
@@ -104,9 +101,6 @@ def test_only_what_is_planned_is_admitted_or_skipped(state: Execution) -> None:
 def test_an_execution_never_planned_is_refused() -> None:
     with pytest.raises(LookupError):
         _ = after(started()).request
-
-
-# --- folding ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -154,9 +148,6 @@ def test_a_recovery_counts_however_it_is_read() -> None:
     assert after(planned(), *facts).recoveries == 2
 
 
-# --- who has an attempt ----------------------------------------------------------------------------------------------
-
-
 def claim(state: Execution, step: str = "main", attempt: int = 1, task_: int = 99) -> object:
     return execution.claim(state, step=step, attempt=attempt, delivery=1, task=task_, worker="w")
 
@@ -181,9 +172,6 @@ def test_a_claim_needs_the_newest_task(sequence: int, *, granted: bool) -> None:
 def test_a_lease_of_no_step_ends_nothing() -> None:
     timer = LeaseTimer(job=JOB, execution_id=ID, step="gone", attempt=1, delivery=1, task=2)
     assert execution.release(after(admitted(), task(), started()), timer, reason="lease_over") == []
-
-
-# --- tasks -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_task_repeats_its_step_and_its_plan() -> None:
@@ -258,9 +246,6 @@ def test_only_a_running_execution_is_resumed(facts: tuple[Message, ...]) -> None
     assert execution.running_steps(state) == []
 
 
-# --- reports ---------------------------------------------------------------------------------------------------------
-
-
 def test_only_steps_that_run_are_in_flight() -> None:
     graph = plan({"a": (), "b": (), "c": ("a",), "d": ()})
     state = after(admitted(graph), task("a"), task("b"), started("b"), task("d"), started("d"), retried("d"))
@@ -326,9 +311,6 @@ def test_the_end_says_whether_a_letter_is_kept(*, dead_letter: bool) -> None:
     assert (failed.dead_letter, failed.fence, failed.step_completed) == (dead_letter, 7, False)
     [abandoned] = execution.give_up(state, reason="abandoned", error=BOOM)
     assert (abandoned.dead_letter, abandoned.fence, abandoned.error) == (dead_letter, 7, BOOM)
-
-
-# --- ends ------------------------------------------------------------------------------------------------------------
 
 
 def test_one_started_step_keeps_all_from_expiring() -> None:

@@ -125,8 +125,6 @@ def test_missed_instants_are_in_the_ledger_only(reason: str) -> None:
     assert execution_plan.skipped_instants(passed(reason), job()) == []
 
 
-# --- priorities and limits -------------------------------------------------------------------------------------------
-
 GRAPH = [{"name": "a", "function": "f", "priority": 9}, {"name": "b", "function": "f", "input": {"customer": 7}}]
 
 

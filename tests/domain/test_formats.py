@@ -99,8 +99,6 @@ def test_the_nearest_name(written: str, meant: str | None) -> None:
     assert nearest(written, {"depends_on", "timeout"}, {"needs": "depends_on"}) == meant
 
 
-# --- any input -----------------------------------------------------------------------------------------------------
-
 SCALAR = (
     st.none()
     | st.booleans()

@@ -19,9 +19,6 @@ def problems(**fields: Any) -> list[DefinitionProblem]:  # noqa: ANN401 - the fi
     return list(cause.problems)
 
 
-# --- schemas ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef", "$recursiveRef"])
 @pytest.mark.parametrize(
     "wrap",
@@ -57,9 +54,6 @@ def test_a_schema_names_its_field() -> None:
     assert [problem.field for problem in problems(input_schema={"$ref": "#/none"})] == ["input_schema"]
 
 
-# --- steps -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("own", [{"args": ["${x}"]}, {"input": {"a": "${x}"}}])
 def test_what_a_step_gives_is_checked(own: dict[str, Any]) -> None:
     [problem] = problems(function=None, dag=[{"name": "a", "function": "f"}, {"name": "b", "function": "f", **own}])
@@ -75,9 +69,6 @@ def test_inputs_of_all_steps_name_their_field() -> None:
     steps = [{"name": f"s{n}", "function": "f", "input": {"a": "x" * 60_000}} for n in range(9)]
     [problem] = problems(function=None, dag=steps)
     assert (problem.field, problem.step) == ("input", None)
-
-
-# --- depth and size --------------------------------------------------------------------------------------------------
 
 
 def nested(levels: int, *, by: str) -> JsonValue:

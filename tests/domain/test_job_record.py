@@ -45,9 +45,6 @@ def after(*facts: Message) -> JobRecord:
     return job_record.fold({}, recorded(facts))["nightly"]
 
 
-# --- its state -------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("facts", "state"),
     [
@@ -106,9 +103,6 @@ def test_without_a_definition_no_kind_is_known() -> None:
     assert after(due(11)).schedule_type is None
 
 
-# --- who and when ----------------------------------------------------------------------------------------------------
-
-
 def test_the_first_definition_says_who_and_when() -> None:
     record = after(defined(by=ADA), defined("30 * * * *", by=GRACE))
     assert (record.created_at, record.created_by, record.changed_at) == (at(1), "ada", at(2))
@@ -152,9 +146,6 @@ def test_time_facts_leave_the_regime() -> None:
     assert after(defined(), PAUSED).regime != after(defined()).regime
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
-
-
 def test_time_is_decided_up_to_the_latest() -> None:
     record = after(defined(), due(15), passed(17), due(14), passed(16))
     assert (record.decided_until, record.last_scheduled) == (NOON.replace(hour=17), NOON.replace(hour=14))
@@ -182,9 +173,6 @@ def test_an_interval_counts_from_the_last_run() -> None:
     assert after(defined("@every 1h")).next_run_time == at(1) + timedelta(hours=1)
     last = Due(job="nightly", scheduled_time=at(90), definition=1)
     assert after(defined("@every 1h"), last).next_run_time == at(90) + timedelta(hours=1)
-
-
-# --- folding ---------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_known_is_carried_on() -> None:

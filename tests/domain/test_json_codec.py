@@ -45,8 +45,6 @@ from tocsin.domain.job_record import Registration
 from tocsin.domain.json_codec import MAX_PART_BYTES
 from tocsin.domain.schedule import DstPolicy
 
-# --- every class, and values of its fields ---------------------------------------------------------------------------
-
 CLASSES: Final = (
     *(
         model
@@ -220,9 +218,6 @@ def messages(kind: Any) -> SearchStrategy[Any]:  # noqa: ANN401 - a class of eit
     return drawn.map(lambda given: events.validated(kind, given))
 
 
-# --- the other codec -------------------------------------------------------------------------------------------------
-
-
 def validated(kind: type, body: bytes) -> Any:  # noqa: ANN401 - a message of either kind
     """Read a body with pydantic alone; None: it refuses."""
     try:
@@ -281,9 +276,6 @@ def _text(message: Any) -> str:  # noqa: ANN401 - a message of either kind
 def document(message: Any) -> dict[str, Any]:  # noqa: ANN401 - a message of either kind
     fields: dict[str, Any] = events.as_model(message).model_dump(mode="json", exclude_none=True)
     return fields
-
-
-# --- both agree ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("model", CLASSES, ids=lambda model: model.__name__)
@@ -364,9 +356,6 @@ def _objects(fields: dict[str, Any]) -> list[dict[str, Any]]:
     return [one for one in values if isinstance(one, dict)]
 
 
-# --- examples --------------------------------------------------------------------------------------------------------
-
-
 def test_defaults_are_not_written() -> None:
     due = Due(job="j", scheduled_time=NOON, definition=3, catch_up=False)
     assert due.encode() == b'{"v":1,"job":"j","type":"due","scheduled_time":"2026-03-01T12:00:00Z","definition":3}'
@@ -393,8 +382,6 @@ def test_public_events_are_written_whole() -> None:
     given_fields = {name: value for name, value in structs.asdict(envelope).items() if name != "input"}
     assert events.EnvelopeData(**given_fields).input is not envelope.input
 
-
-# --- wrong values ----------------------------------------------------------------------------------------------------
 
 NO_JSON: Final = (object(), 1j, b"\xff", {b"\xff"}, [object()], [{"a": object()}], events.Foreign)
 """Values that no field accepts."""
@@ -460,9 +447,6 @@ def test_derived_values_are_written_as_their_base(value: Any, kind: type[Any], f
     assert getattr(read, field) == value
     assert type(getattr(read, field)) in value.__class__.__mro__
     assert b"+00:00" not in message.encode()
-
-
-# --- shared plans ----------------------------------------------------------------------------------------------------
 
 
 def plan(**fields: Any) -> Plan:  # noqa: ANN401 - any field of a plan

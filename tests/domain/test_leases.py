@@ -73,9 +73,6 @@ RETRIED = validated(
 )
 
 
-# --- release ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("reason", ["lease_over", "handed_back"])
 def test_released_claim_is_dispatched_again_as_same_attempt(reason: Any) -> None:  # noqa: ANN401 - a literal
     [fact] = execution.release(after(*HELD), timer(2), reason=reason)
@@ -191,8 +188,6 @@ def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
     assert set(phases) <= {Phase.DISPATCHED, Phase.STARTED, Phase.LOST}
 
 
-# --- start_at --------------------------------------------------------------------------------------------------------
-
 LATER = NOON + timedelta(hours=1)
 
 
@@ -219,8 +214,6 @@ def test_what_waits_for_its_time_can_be_cancelled() -> None:
     over = execution.evolve(state, recorded([fact])[0])
     assert execution.dispatch_retry(over, "main", 1, key=KEY) == []
 
-
-# --- expires_at ------------------------------------------------------------------------------------------------------
 
 MORTAL = plan(retry=TWICE).changed(expires_at=LATER)
 

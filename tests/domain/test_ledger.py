@@ -365,8 +365,6 @@ def test_a_job_that_does_not_exist_is_named(command: str) -> None:
     assert refused.value.job == "nightly"
 
 
-# --- properties ------------------------------------------------------------------------------------------------------
-
 SCHEDULES = st.sampled_from(
     [
         *("0 * * * *", "*/7 * * * *", "15,45 10-12 * * *", "30 */2 * * *", None),

@@ -25,9 +25,6 @@ def defined(begin: str = "09:30:00", schedule: str | None = "0 * * * *", **more:
     return log
 
 
-# --- how old an instant may be ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("now", "catch_up"), [("10:00:02", False), ("10:00:03", True)])
 def test_two_seconds_late_is_punctual(now: str, *, catch_up: bool) -> None:
     assert due(defined().tick(at(now))) == [(at("10:00:00"), catch_up)]
@@ -70,9 +67,6 @@ def test_a_missed_instant_of_another_schedule_is_superseded(change: dict[str, An
     assert (passed(facts), due(facts)) == ([("superseded", 1, at("10:00:00"))], [])
 
 
-# --- how many fire ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("beyond", [1, 5, 9, 10, 11])
 def test_the_newest_fire_across_two_decisions(beyond: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A limit of ten, with instants of the first and of the second decision."""
@@ -82,9 +76,6 @@ def test_the_newest_fire_across_two_decisions(beyond: int, monkeypatch: pytest.M
     facts = log.tick(last + 30 * SECOND)
     assert due(facts) == [(last - timedelta(minutes=9 - n), True) for n in range(10)]
     assert sum(count for _, count, _ in passed(facts)) == 10 + beyond
-
-
-# --- local times that do not exist -----------------------------------------------------------------------------------
 
 
 def test_an_ordinary_instant_skips_no_local_time() -> None:
@@ -106,9 +97,6 @@ def test_a_skipped_time_is_no_missed_one() -> None:
     facts = log.tick(datetime(2027, 3, 14, 12, tzinfo=UTC))
     found = [(fact.reason, fact.count, fact.scheduled_times) for fact in facts if isinstance(fact, Passed)]
     assert found == [("missed", 1, ()), ("dst_skip", 1, (MISSED_IN_THE_GAP,))]
-
-
-# --- what a fact repeats ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -146,9 +134,6 @@ def test_a_deleted_job_takes_no_command(command: str) -> None:
     assert refusal.value.job == "nightly"
 
 
-# --- who registered it -----------------------------------------------------------------------------------------------
-
-
 def test_later_definitions_keep_the_first_creator() -> None:
     log = Log()
     log.store(ledger.define(log.state, job(), by=ADA), at("09:30:00"))
@@ -171,9 +156,6 @@ def test_a_job_defined_after_a_deletion_is_new() -> None:
     assert (log.state.created_at, log.state.created_by) == (None, None)
     log.store(ledger.define(log.state, job(), by=GRACE), at("09:32:00"))
     assert (log.state.created_at, log.state.created_by) == (at("09:32:00"), "grace")
-
-
-# --- what is forgotten -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("edited", "known"), [("09:59:59", {2}), ("10:00:00", {2}), ("10:00:01", {1, 2})])
@@ -210,9 +192,6 @@ def test_a_fact_of_another_kind_changes_nothing() -> None:
 def test_a_time_fact_alone_names_job_and_watermark(fact: Due | Passed) -> None:
     state = ledger.fold(recorded([fact]))
     assert (state.job, state.watermark) == ("nightly", at("10:00:00"))
-
-
-# --- the next instant ------------------------------------------------------------------------------------------------
 
 
 def test_the_next_instant_follows_the_watermark() -> None:

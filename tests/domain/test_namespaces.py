@@ -120,9 +120,6 @@ def test_document_has_names_and_mappings() -> None:
     assert namespaces.checked(read) == (Namespace(name="a", description="of A"), Namespace(name="b"))
 
 
-# --- identities ------------------------------------------------------------------------------------------------------
-
-
 def registered(name: str, **fields: object) -> Registration:
     definition = job(name, **fields)
     return Registration(definition=definition, sequence=1, defined_at="2026-01-01T00:00:00Z")  # type: ignore[arg-type]

@@ -69,9 +69,6 @@ def definition(**fields: Any) -> JobDefinition:  # noqa: ANN401 - of a definitio
     return JobDefinition.model_validate({"name": JOB, "function": "f", **fields})
 
 
-# --- which rule ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fields", "rules", "rule"),
     [
@@ -128,9 +125,6 @@ def test_every_format_has_the_rule(document: dict[str, Any]) -> None:
     assert job.notify == OPS
 
 
-# --- what is raised --------------------------------------------------------------------------------------------------
-
-
 @given(st.text(max_size=2_000), st.text(max_size=300), st.lists(st.text(max_size=200), max_size=40))
 def test_notification_is_bounded_and_printable(message: str, step: str, tags: list[str]) -> None:
     happening = of_failure(failed(error=Failure(type="E", message=message), step=step, attempt=1), NOON)
@@ -150,8 +144,6 @@ def test_rule_decides_on_kinds_and_channels() -> None:
     assert recovery.kind is Kind.RECOVERED
     assert "run-1" in recovery.why
 
-
-# --- timers ----------------------------------------------------------------------------------------------------------
 
 EVERY = Notify(channels=("ops",), late_after=600.0, must_complete_by="07:00", duration_over=7_200.0)
 
@@ -229,9 +221,6 @@ def test_timer_names_what_is_waited_for(kind: TimedKind, reason: WaitsFor) -> No
     happening = of_timer(NotifyTimer(job=JOB, execution_id=ID, kind=kind, definition=1, until=NOON), state)
     assert happening is not None
     assert f"it waits for {execution.WAITS[reason]}" in happening.why
-
-
-# --- the outcome of a job --------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 40)), max_size=30), st.data())

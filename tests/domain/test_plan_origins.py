@@ -57,9 +57,6 @@ def replayed(**more: Any) -> Recorded[Replayed]:  # noqa: ANN401 - fields
     return Recorded(Replayed(job=JOB, id=LETTER, number=2, by=ADA, **more), "dead-letter.x", 20, NOON)
 
 
-# --- instants --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("catch_up", [True, False])
 def test_an_occurrence_says_whether_it_catches_up(*, catch_up: bool) -> None:
     fact = execution_plan.from_due(Due(job=JOB, scheduled_time=NOON, definition=7, catch_up=catch_up), job())
@@ -94,9 +91,6 @@ def test_a_public_skip_repeats_its_definition(fact: Due | Passed) -> None:
     assert (skip.cron_expression, skip.timezone, skip.active_execution_id) == ("0 3 * * *", "Europe/Berlin", None)
 
 
-# --- triggers --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("given", "args"), [(None, (1,)), ((), ()), ((2, 3), (2, 3))])
 def test_args_of_a_trigger_replace_those_before(given: tuple[int, ...] | None, args: tuple[int, ...]) -> None:
     steps = [{"name": "a", "function": "f", "args": [9]}, {"name": "b", "function": "f"}]
@@ -111,9 +105,6 @@ def test_what_makes_up_waits_for_its_turn(policy: str, trigger: str) -> None:
     resolved = execution_plan.from_trigger(triggered(trigger=trigger), job(overlap_policy=policy), 7).plan
     waits = trigger != "manual" and policy != "allow"
     assert resolved.overlap_policy == ("enqueue" if waits else policy)
-
-
-# --- backfills -------------------------------------------------------------------------------------------------------
 
 
 def backfill(at: datetime = THEN, message_id: str = "m") -> Planned | Admitted:
@@ -133,9 +124,6 @@ def test_a_backfill_is_one_execution_however_sent() -> None:
     assert backfill(there, "other") == backfill()
     assert backfill(there).scheduled_time.tzinfo is UTC
     assert backfill(THEN + timedelta(minutes=1)).execution_id != backfill().execution_id
-
-
-# --- what is registered nowhere --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,9 +152,6 @@ def test_its_replay_runs_the_same_plan(given: dict[str, Any] | None, merged: dic
     assert fact.plan == late.changed(start_at=None, expires_at=None, input=merged)
     assert (fact.job, fact.scheduled_time, fact.trigger, fact.by) == (JOB, THEN, "replay", ADA)
     assert (fact.replay_of, fact.execution_id) == (LETTER, ids.replay_id(JOB, LETTER, 2, NOON))
-
-
-# --- replays ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -216,9 +201,6 @@ def test_a_replay_takes_the_definition_in_force() -> None:
         replayed(input={"d": 4}), letter(**KEPT), job(input={"a": 5, "e": 6}), 9, before=job(input={"a": 1})
     )
     assert fact.plan.input == {"a": 5, "b": 2, "c": None, "d": 4, "e": 6}
-
-
-# --- steps -----------------------------------------------------------------------------------------------------------
 
 
 def test_what_a_step_says_itself_counts() -> None:

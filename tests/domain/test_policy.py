@@ -68,9 +68,6 @@ def test_misspelt_field_is_guessed() -> None:
         policy.changed(NO_POLICY, {"job_timeouts": 1})
 
 
-# --- timeouts --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("document", "job_timeout", "timeout"),
     [

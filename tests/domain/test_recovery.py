@@ -81,9 +81,6 @@ def found(findings: Findings | None) -> Findings:
     return findings
 
 
-# --- attempts --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("after", "is_overdue"),
     [(timedelta(), False), (LIMIT - SECOND, False), (LIMIT, True), (timedelta(days=400), True)],
@@ -116,9 +113,6 @@ def test_the_limit_counts_from_the_newest_claim() -> None:
 def test_task_without_a_claim_is_not_overdue() -> None:
     findings = found(running().examine(timedelta(days=1), outside=["default"]))
     assert (findings.overdue, findings.stalled) == ((), ())
-
-
-# --- what has stalled ------------------------------------------------------------------------------------------------
 
 
 def lost_before() -> Log:
@@ -166,9 +160,6 @@ def test_step_waits_from_the_moment_it_was_ready() -> None:
     assert found(log.examine(timedelta(hours=1) + THRESHOLD - SECOND)).stalled == ()
     stalled = found(log.examine(timedelta(hours=1) + THRESHOLD)).stalled
     assert [(one.lost.what, one.lost.step) for one in stalled] == [("admitted", "b"), ("admitted", "c")]
-
-
-# --- the execution's own limit ---------------------------------------------------------------------------------------
 
 
 def limited(seconds: float) -> Plan:
@@ -219,9 +210,6 @@ def test_what_is_over_needs_nothing() -> None:
     assert Log().examine() is None
 
 
-# --- the policy ------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("job", "recoveries", "age", "outcome"),
     [
@@ -270,9 +258,6 @@ def test_nothing_lost_nothing_decided() -> None:
     assert recovery.recover(findings, [], now=NOON + timedelta(days=9), policy=POLICY, job="gone") == []
 
 
-# --- a task declared lost --------------------------------------------------------------------------------------------
-
-
 def test_lost_task_that_reappears_is_denied() -> None:
     log = lost_before()
 
@@ -318,8 +303,6 @@ def test_recovered_task_says_so_after_any_delay() -> None:
     [task] = execution.dispatch(execution.fold(log.facts[-1:]), key=KEY)  # `admitted` holds everything
     assert (task.is_recovery, task.recovery_attempt_time, task.original_scheduled_time) == (True, NOON, NOON)
 
-
-# --- every execution ends --------------------------------------------------------------------------------------------
 
 steps = st.sampled_from(["a", "b", "c", "d"])
 

@@ -34,9 +34,6 @@ def lost_at(findings: Findings) -> list[tuple[str, datetime, str | None, int | N
     return [(one.lost.what, one.lost.since, one.lost.step, one.lost.attempt) for one in findings.stalled]
 
 
-# --- what was lost, in full ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("log", "lost"),
     [
@@ -81,9 +78,6 @@ def test_a_fact_before_the_request_is_no_request() -> None:
 def test_without_a_request_nothing_is_known() -> None:
     with pytest.raises(LookupError):
         Log(started()).examine()
-
-
-# --- limits ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -39,9 +39,6 @@ def delay_of(plan_: Plan) -> float:
     return plan_.start_delay
 
 
-# --- the door --------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("fields", "seconds"),
     [
@@ -88,9 +85,6 @@ def test_jitter_beyond_the_interval_is_refused(fields: Mapping[str, object], cod
     assert reason in str(error)
 
 
-# --- the draw --------------------------------------------------------------------------------------------------------
-
-
 @given(st.uuids().map(str), st.floats(0.001, 86_400.0))
 def test_delay_is_drawn_once_from_the_id(execution_id: str, jitter: float) -> None:
     delay = start_delay(execution_id, jitter)
@@ -134,9 +128,6 @@ def test_plan_without_jitter_stores_what_it_did() -> None:
     assert b"start" not in execution_plan.from_due(due(), job(), NOON).plan.encode()
 
 
-# --- the wait --------------------------------------------------------------------------------------------------------
-
-
 def test_first_task_waits_for_the_start() -> None:
     admission = admitted(DELAYED)
     assert isinstance(execution.admit_and_dispatch(admission, key=KEY), Admitted)
@@ -163,9 +154,6 @@ def test_wait_for_the_start_is_no_loss() -> None:
     findings = recovery.examine(facts, now=NOON + timedelta(days=1), policy=Policy())
     assert findings is not None
     assert findings.stalled == ()
-
-
-# --- no delayed start is late -----------------------------------------------------------------------------------------
 
 
 def test_execution_timeout_begins_at_the_start() -> None:

@@ -46,9 +46,6 @@ def changed(before: JobDefinition, clauses: str) -> JobDefinition:
     return altered(statement, before)
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("clauses", "work"),
     [
@@ -331,8 +328,6 @@ def test_work_on_a_text_can_be_ended(words: int) -> None:
         read_statements("SHOW JOBS", lambda: next(calls) == words)
 
 
-# --- ALTER -----------------------------------------------------------------------------------------------------------
-
 GRAPH = JobDefinition.model_validate(
     {"name": "a", "dag": [{"name": "x", "function": "f"}], "schedule": "@daily", "retry": {"max_attempts": 7}}
 )
@@ -380,8 +375,6 @@ def test_alter_refuses_what_create_refuses(clauses: str, field: str) -> None:
             changed(before, clauses)
         assert [(p.field, p.job) for p in caught.value.problems] == [(field, "line 1, column 17: job `a`")]
 
-
-# --- SHOW CREATE JOB -------------------------------------------------------------------------------------------------
 
 TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12)
 SECONDS = st.integers(1, 10**6) | st.floats(0.001, 10**6)

@@ -47,9 +47,6 @@ def started(board: TaskBoard, of: OpenTask, agent_id: str | None, sequence: int)
     board.claim(of.scope, of.step, of.attempt, delivery=1, sequence=sequence, agent=agent_id)
 
 
-# --- who gets a task -------------------------------------------------------------------------------------------------
-
-
 def test_agent_needs_the_function_and_the_queue() -> None:
     board = TaskBoard()
     board.dispatch(task(1, function="mail"))
@@ -128,9 +125,6 @@ def test_refused_task_goes_to_another_agent() -> None:
     assert chosen(board, offer("a", slots=5), offer("b")) == [(1, "b")]
 
 
-# --- reservations ----------------------------------------------------------------------------------------------------
-
-
 def test_reserved_task_is_assigned_once() -> None:
     board = TaskBoard()
     board.dispatch(task(1))
@@ -156,9 +150,6 @@ def test_task_of_an_ended_execution_stays_removed() -> None:
     assert not board.is_reserved(of)
     board.put_back(of)
     assert len(board) == 0
-
-
-# --- claims ----------------------------------------------------------------------------------------------------------
 
 
 def test_claim_uses_a_slot_until_its_end() -> None:
@@ -234,9 +225,6 @@ def test_released_task_has_another_delivery_number() -> None:
     board.end_step(claim.task.scope, "main", sequence=6)
     board.dispatch(task(7, execution="1", attempt=2))
     assert claimed(board).delivery == 1
-
-
-# --- memory ----------------------------------------------------------------------------------------------------------
 
 
 def test_bodies_are_kept_up_to_a_limit() -> None:

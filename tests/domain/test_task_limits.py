@@ -73,9 +73,6 @@ def claimed(board: TaskBoard) -> list[AgentClaim]:
     return [board.confirm(each, to, sequence=1_000 + each.sequence) for each, to in assignments]
 
 
-# --- priorities ------------------------------------------------------------------------------------------------------
-
-
 def test_higher_priority_goes_first() -> None:
     board = board_of(task(1), task(2, priority=-1), task(3, priority=100), task(4, job="other", priority=5))
     assert chosen(board) == [3, 4, 1, 2]
@@ -134,9 +131,6 @@ def attributes_of(board: TaskBoard) -> dict[str, int]:
     """Return the number of entries in each collection of a board and its lanes."""
     parts = {**vars(board), **vars(board._open)}
     return {name: len(part) for name, part in parts.items() if hasattr(part, "__len__")}
-
-
-# --- limits ----------------------------------------------------------------------------------------------------------
 
 
 def test_limit_of_a_job() -> None:
@@ -202,8 +196,6 @@ def test_queue_without_room_gives_nothing() -> None:
     board = board_of(task(1), task(2), task(3), task(4, queue="mail"))
     assert chosen(board, offer(slots=9, queues=("default", "mail")), default=2, mail=0) == [1, 2]
 
-
-# --- any history -----------------------------------------------------------------------------------------------------
 
 AGENTS = {"a": frozenset({"load"}), "b": frozenset({"load", "mail"})}
 TASKS = st.fixed_dictionaries(
@@ -339,9 +331,6 @@ def test_first_item_has_the_least_rank(changes: list[tuple[int, int | None]]) ->
         assert set(items) == ranks.keys()
 
 
-# --- the cost --------------------------------------------------------------------------------------------------------
-
-
 def lines_of(step: Callable[[], object]) -> int:
     """Return the number of lines of Python that a call runs."""
     number = 0
@@ -431,9 +420,6 @@ def test_announced_names_without_tasks_use_no_memory() -> None:
         tracemalloc.stop()
     announced = sum(len(each.queues) + len(each.functions) for each in offers)
     assert peak < 400 * announced
-
-
-# --- namespaces --------------------------------------------------------------------------------------------------------
 
 
 def order_of_starts(board: TaskBoard, queues: tuple[str, ...], namespace: str) -> list[int]:

@@ -35,9 +35,6 @@ def test_without_a_token_nothing_is_masked() -> None:
     assert masked(admitted()) == admitted()
 
 
-# --- registrations ---------------------------------------------------------------------------------------------------
-
-
 def test_a_registration_shows_the_newest_definition() -> None:
     log = Log()
     log.store(ledger.define(log.state, job(), by=Actor(identity="ada")), at("09:30:00"))

@@ -302,9 +302,6 @@ def test_results_of_nested_workflows() -> None:
     assert workflow.result(FAN_OUT, run.state.steps, workflow.ROOT) == 7
 
 
-# --- any workflow, any history ---------------------------------------------------------------------------------------
-
-
 @st.composite
 def workflows(draw: st.DrawFn) -> Workflow:
     nodes: list[WorkflowNode] = []

@@ -23,9 +23,6 @@ def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
 
 
-# --- the estimator ---------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Request:
     """A request for the log's time: when it starts, and how long it and its reply take."""
@@ -95,9 +92,6 @@ def test_set_clock_of_the_log_is_taken_over(offset: float, first: Request, secon
 )
 def test_least_distance_of_bounds_from_zero(low: float, high: float, least: float) -> None:
     assert Interval(low, high).least == least
-
-
-# --- the judgement ---------------------------------------------------------------------------------------------------
 
 
 class LogClock:

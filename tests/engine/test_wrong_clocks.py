@@ -187,9 +187,6 @@ async def test_unknown_offset_is_not_reported(world: World, monkeypatch: pytest.
     assert is_aside(await entry(world, aside_key(LEASE, "leader")), 60.0)
 
 
-# --- no credible candidate -------------------------------------------------------------------------------------------
-
-
 def same(offset: float, world: World) -> Sequence[Candidate]:
     return Candidate(world, "one", offset), Candidate(world, "other", offset)
 

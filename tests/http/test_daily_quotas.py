@@ -121,9 +121,6 @@ async def test_schedule_above_the_quota_is_refused(world: World) -> None:
     ).status_code == 201
 
 
-# --- changes ---------------------------------------------------------------------------------------------------------
-
-
 async def changed(world: World) -> int:
     """Return the bytes of changes that count for `payments`."""
     entry = await world.projections.get(Bucket.QUEUES, subjects.changed_bytes_key("payments"))

@@ -79,9 +79,6 @@ async def test_every_answer_of_ojs_has_a_request_id(world: World) -> None:
     assert answers[2].json()["error"]["request_id"] == ids[2]
 
 
-# --- Redis -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Redis of our own."""

@@ -168,9 +168,6 @@ async def test_purge_covers_the_jobs_that_wait(served: World) -> None:
     assert isinstance(purged, QueuePurged)
 
 
-# --- jobs --------------------------------------------------------------------------------------------------------------
-
-
 async def jobs(world: World, query: str = "") -> list[str]:
     """Return the ids in a list of jobs, shortened to their end."""
     return [
@@ -450,9 +447,6 @@ async def test_a_workflow_lets_other_requests_go_on(served: World, monkeypatch: 
     await read(served, "jobs")
     task.cancel()
     assert (len(folded), len({*folded})) == (3, 3)
-
-
-# --- workers -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture

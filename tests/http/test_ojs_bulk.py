@@ -224,9 +224,6 @@ async def test_key_of_one_job_or_workflow_enqueues_once(
     assert dies or again.json() == first.json()
 
 
-# --- filters -----------------------------------------------------------------------------------------------------------
-
-
 async def given_jobs(world: World, *jobs: str) -> list[str]:
     """Store jobs that wait, also in the history, and return their ids."""
     for number, job in enumerate(jobs):

@@ -161,9 +161,6 @@ async def test_pages_end_although_time_steps_back(world: World, limit: int) -> N
     assert of_log == sorted(of_log, reverse=True)
 
 
-# --- executions that began in another window ---------------------------------------------------------------------------
-
-
 def lives() -> list[list[Message]]:
     """Return the events of jobs and workflows that ended in several ways, each as one execution."""
     scheduled = Run(CHAIN, plan().changed(start_at=NOON, expires_at=NOON))

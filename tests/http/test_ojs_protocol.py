@@ -22,9 +22,6 @@ NO_QUEUE = b'{"queues": []}'
 """A body that is read, and refused for its field."""
 
 
-# --- versions (§3.2) -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("version", ["2.0", "0.9", "1.1", "1.0x", "10", "1.00", "x", "1.0, 2.0", "1\udc80"])
 @pytest.mark.parametrize(("method", "path"), [("GET", "/ojs/v1/queues"), ("POST", FETCH), ("GET", "/ojs/v1/none")])
 async def test_unsupported_version_is_refused(version: str, method: str, path: str, world: World) -> None:
@@ -46,9 +43,6 @@ async def test_supported_version_is_accepted(version: str, world: World) -> None
 async def test_manifest_answers_clients_of_any_version(world: World) -> None:
     answer = await world.ask("GET", "/ojs/manifest", OJS_Version="2.0")
     assert (answer.status_code, answer.json()["ojs_version"]) == (200, "1.0")
-
-
-# --- bodies (§4) -----------------------------------------------------------------------------------------------------
 
 
 async def sent(world: World, path: str, body: bytes, media_type: str | None, method: str = "POST") -> tuple[int, str]:
@@ -108,9 +102,6 @@ async def test_new_job_has_a_location(world: World) -> None:
     assert (answer.status_code, answer.headers["Location"]) == (201, f"/ojs/v1/jobs/{answer.json()['job']['id']}")
 
 
-# --- pages (§17) -----------------------------------------------------------------------------------------------------
-
-
 async def pages_of(world: World, path: str, name: str, limit: int) -> list[list[str]]:
     """Return the names in each page of a list, read by cursors."""
     pages, query = list[list[str]](), {"limit": str(limit)}
@@ -160,9 +151,6 @@ async def test_page_has_50_items_by_default(path: str, name: str, world: World) 
 @pytest.mark.parametrize("path", ["/ojs/v1/queues", "/ojs/v1/cron", "/ojs/v1/dead-letter"])
 async def test_pages_have_up_to_200_items(path: str, world: World) -> None:
     assert (await world.ask("GET", f"{path}?limit=200")).json()["pagination"]["limit"] == 200
-
-
-# --- answers of the server itself (§16.1) ----------------------------------------------------------------------------
 
 
 def parsed(answer: bytes) -> httpx.Response:

@@ -196,9 +196,6 @@ async def test_leader_of_each_stage_is_named(world: World) -> None:
     assert (leader["stage"], leader["holder"], leader["is_overdue"]) == ("ticker", "a@host", False)
 
 
-# --- outcomes --------------------------------------------------------------------------------------------------------
-
-
 async def test_outcomes_come_newest_first_without_hidden_jobs(busy: World) -> None:
     path = f"/v1/outcomes?job=open&job={HIDDEN}&job=unknown&limit=3"
     answer, text = await _get(busy, path, Role.VIEWER)

@@ -63,8 +63,6 @@ async def test_wrong_policy_is_refused(world: World, body: dict[str, object], fi
     assert await facts(world) == []
 
 
-# --- what requests obey ----------------------------------------------------------------------------------------------
-
 LONG = {"timeout": "2h"}
 
 

@@ -288,9 +288,6 @@ async def test_roles_have_exactly_the_listed_permissions(
         assert stranger.status_code == (200 if allowed is None else 401)
 
 
-# --- whose a job is --------------------------------------------------------------------------------------------------
-
-
 async def as_(world: World, identity: str, role: Role, method: str, path: str, body: object = None) -> httpx.Response:
     token = await world.token(identity, role)
     return await world.ask(method, path, body, Authorization=f"Bearer {token}")
@@ -400,9 +397,6 @@ async def test_cancellation_records_actor_and_reason(guarded: World) -> None:
     assert (fact.by.identity, fact.by.source, fact.reason) == ("ops", "127.0.0.1", "too costly")
 
 
-# --- the rules themselves --------------------------------------------------------------------------------------------
-
-
 def test_only_administrators_may_everything() -> None:
     assert GRANTS[ADMIN] == frozenset(Permission)
     assert all(Permission.ADMINISTER not in GRANTS[role] for role in Role if role is not ADMIN)
@@ -427,8 +421,6 @@ def job() -> Registration:
         }
     )
 
-
-# --- jobs that run programs ------------------------------------------------------------------------------------------
 
 PROGRAM = {"name": "new", "schedule": "@daily", "command": ["/bin/true"]}
 STEPS = {"name": "new", "dag": [{"step": "a", "function": "f"}, {"step": "b", "command": ["/bin/true"]}]}

@@ -292,8 +292,6 @@ async def test_a_repeated_request_triggers_once(world: World) -> None:
     assert len({result["execution_id"] for result in first}) == len(await world.facts("trigger.>")) == 2
 
 
-# --- rights ----------------------------------------------------------------------------------------------------------
-
 ADMIN, OPERATOR, AUTHOR, VIEWER = Role.ADMIN, Role.OPERATOR, Role.AUTHOR, Role.VIEWER
 RIGHTS = [
     ("CREATE JOB new FUNCTION 'f'", {ADMIN, AUTHOR}),
@@ -362,9 +360,6 @@ async def test_a_job_depends_on_no_hidden_job(world: World) -> None:
         "ALTER JOB job SET DEPENDS ON hidden",
     ):
         assert (await as_(world, "eve", AUTHOR, text)).status_code == 403
-
-
-# --- SELECT ----------------------------------------------------------------------------------------------------------
 
 
 async def selected(world: World, text: str, **headers: str) -> list[dict[str, Any]]:

@@ -280,9 +280,6 @@ async def test_published_secret_verifies_no_token(guarded: World, provider: Prov
     assert "a key that the identity provider does not publish" in answer.json()["detail"]
 
 
-# --- tokens of the installation --------------------------------------------------------------------------------------
-
-
 async def test_first_token_closes_access_and_revoking_reopens_nothing(world: World) -> None:
     assert await status(world, None) == 200
     token, stored = await Tokens(world.projections, world.clock).create("ada", [Role.VIEWER])
@@ -324,8 +321,6 @@ async def test_own_tokens_need_no_provider_expiry(guarded: World) -> None:
     token = await guarded.token("machine", Role.VIEWER)
     assert await status(guarded, token) == 200
 
-
-# --- the token of an administrator in the settings ---------------------------------------------------------------------
 
 ADMIN_TOKEN = "a1" * 16
 
@@ -372,9 +367,6 @@ async def test_admin_token_counts_beside_a_provider(world: World, provider: Prov
         world.client = world.copy()
         assert await status(world, ADMIN_TOKEN) == 200
         assert await status(world, provider.token(roles="scheduler-viewer")) == 200
-
-
-# --- /v1/tokens ------------------------------------------------------------------------------------------------------
 
 
 async def test_token_that_the_api_creates_is_accepted(world: World) -> None:

@@ -50,9 +50,6 @@ def text_of(message: EmailMessage) -> str:
     return str(message.get_content()).replace("\r\n", "\n")
 
 
-# --- the message -------------------------------------------------------------------------------------------------------
-
-
 async def test_notification_is_a_message(mailbox: Mailbox) -> None:
     await mail(mailbox).send(notification(reason="Überlauf ☃"))
     [message], [envelope] = mailbox.messages, mailbox.envelopes
@@ -113,9 +110,6 @@ def test_any_address_makes_a_message(address: str) -> None:
     assert [each.addr_spec for each in message["To"].addresses] == [address, address]
 
 
-# --- encryption and login ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("kind", ["starttls", "tls"])
 async def test_message_is_encrypted(kind: str, tls: ssl.SSLContext, ca_file: Path) -> None:
     async with Mailbox().running(tls=tls, is_tls_at_start=kind == "tls") as mailbox:
@@ -146,9 +140,6 @@ async def test_wrong_password_is_not_repeated(mailbox: Mailbox) -> None:
     assert not refused.retryable
     assert "535" in str(refused)
     assert "hunter3" not in str(refused)
-
-
-# --- answers -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("answer", "is_retryable"), [("451 later", True), ("554 never", False)])

@@ -59,9 +59,6 @@ def content_of(server: Server) -> object:
     return json.loads(request.partition(b"\r\n\r\n")[2])
 
 
-# --- real receivers ----------------------------------------------------------------------------------------------------
-
-
 async def test_mail_has_the_text_of_the_settings(mailbox: Mailbox) -> None:
     templates = {"subject": "[{{ channel }}]\n{{ title | upper }}", "body": "{{ meaning }}\n\n{{ why }}\n{{ url }}"}
     await mail(mailbox, **templates).send(notification(reason="Überlauf ☃", others=2))
@@ -128,9 +125,6 @@ async def test_failing_template_loses_no_notification(server: Server, mailbox: M
     assert content["id"] == ID
 
 
-# --- the start ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("template", "words"),
     [
@@ -183,8 +177,6 @@ def test_filter_that_json_does_already_is_refused() -> None:
     with pytest.raises(TemplateError, match="leave the filter `tojson` out"):
         check_json('{"a": {{ title | tojson }}}')
 
-
-# --- any notification ----------------------------------------------------------------------------------------------------
 
 EFFECT = re.compile(r"[<>@＠]|\]\(|&[#A-Za-z]")
 texts = st.text(max_size=300) | st.text(st.sampled_from('<>@＠&#[]()"\\{}%a1\x1b\u202e\r\n\ud800é'), max_size=60)

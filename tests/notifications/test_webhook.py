@@ -26,9 +26,6 @@ def parts_of(request: bytes) -> tuple[str, dict[str, str], bytes]:
     return first, {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}, body
 
 
-# --- what is sent ------------------------------------------------------------------------------------------------------
-
-
 async def test_notification_is_sent_as_json(server: Server) -> None:
     await webhook(server).send(notification(others=3, other_jobs=("a", "b")))
     [request] = server.requests
@@ -95,9 +92,6 @@ async def test_request_uses_the_authority_of_the_settings(authority: trustme.CA,
     assert len(server.requests) == 1
     assert refused.retryable
     assert "certificate" in str(refused)
-
-
-# --- answers -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [200, 202, 204])

@@ -48,8 +48,6 @@ def refusal(status: int, answer: dict[str, Any]) -> tuple[int, str, list[str]]:
     return status, error["code"], [wrong["field"] for wrong in error["details"]["errors"]]
 
 
-# --- pushing ---------------------------------------------------------------------------------------------------------
-
 INVALID: Final[list[tuple[dict[str, Any], str]]] = [
     ({"type": 1}, "type"),
     ({"args": None}, "args"),
@@ -135,9 +133,6 @@ async def test_an_unknown_job_is_404(client: httpx.AsyncClient) -> None:
         assert (await told(client, "ack", job_id=id_))[0] == right[0]
 
 
-# --- taking ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("body", "field"),
     [
@@ -170,9 +165,6 @@ async def test_a_fetch_may_wait_for_its_first_job(client: httpx.AsyncClient) -> 
     waiting = asyncio.create_task(fetched(client, one, other, wait_ms=20_000))
     job = await pushed(client, other)
     assert [found["id"] for found in await waiting] == [job["id"]]
-
-
-# --- answering -------------------------------------------------------------------------------------------------------
 
 
 async def test_only_who_holds_a_job_answers_for_it(client: httpx.AsyncClient) -> None:
@@ -369,9 +361,6 @@ async def test_too_many_queues_are_refused(client: httpx.AsyncClient) -> None:
 async def test_queue_of_mq_executors_is_refused(client: httpx.AsyncClient) -> None:
     answer = await client.post("/ojs/v1/workers/fetch", json={"queues": ["default", "outside"]})
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "conflict")
-
-
-# --- Tocsin's own jobs, run by workers of the Open Job Spec -----------------------------------------------------------
 
 
 async def test_steps_of_a_job_are_jobs_to_workers(client: httpx.AsyncClient) -> None:

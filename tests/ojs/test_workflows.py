@@ -60,8 +60,6 @@ async def work(client: httpx.AsyncClient, queue: str, *, fails: tuple[str, ...] 
     return {**task, "answer": answer}
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
-
 A: Final = {"type": "t.a", "args": []}
 DEEP: Final[dict[str, Any]] = {"type": "group", "jobs": [A]}
 for _ in range(5):
@@ -154,9 +152,6 @@ async def test_job_is_no_workflow(client: httpx.AsyncClient) -> None:
     assert (await client.get(f"/ojs/v1/workflows/{pushed['id']}")).status_code == 404
 
 
-# --- data and nesting ------------------------------------------------------------------------------------------------
-
-
 async def test_nested_workflow_passes_results_on(client: httpx.AsyncClient) -> None:
     queue = fresh()
     inner = {"type": "group", "id": "wf_inner", "name": "fan", "jobs": [job("b", queue), job("c", queue)]}
@@ -233,9 +228,6 @@ async def test_job_that_waits_for_a_retry_is_pending(client: httpx.AsyncClient) 
     assert (shown["state"], [step["state"] for step in shown["steps"]]) == ("running", ["pending", "waiting"])
 
 
-# --- jobs of a workflow ----------------------------------------------------------------------------------------------
-
-
 async def test_job_of_a_workflow_is_an_ordinary_job(client: httpx.AsyncClient) -> None:
     queue = fresh()
     first = {**job("a", queue, tags=["x"], retry={"max_attempts": 2, "initial_interval_ms": 1}), "meta": {"k": 1}}
@@ -263,9 +255,6 @@ async def test_job_of_a_workflow_is_not_cancelled_alone(client: httpx.AsyncClien
     answer = await client.delete(f"/ojs/v1/jobs/{workflow['jobs'][0]['job_id']}")
     assert (answer.status_code, answer.json()["error"]["details"]) == (409, {"workflow_id": workflow["id"]})
     assert (await read(client, workflow["id"]))["state"] == "running"
-
-
-# --- cancellation and repeated requests ------------------------------------------------------------------------------
 
 
 async def test_cancelled_workflow_keeps_its_results(client: httpx.AsyncClient) -> None:
@@ -309,8 +298,6 @@ async def test_concurrent_requests_create_one_workflow(client: httpx.AsyncClient
     await work(client, queue)
     await until(client, id_, "completed")
 
-
-# --- retry of a part -------------------------------------------------------------------------------------------------
 
 KEEPS: Final = {"options": {"retry": {"on_exhaustion": "dead_letter"}}}
 
@@ -380,9 +367,6 @@ async def test_dead_letter_of_workflow_is_its_failed_job(client: httpx.AsyncClie
     answer = await client.post(f"/ojs/v1/dead-letter/{listed[0]['id']}/retry")
     assert (answer.status_code, answer.json()["error"]["details"]["workflow_id"]) == (409, workflow["id"])
     assert (await client.delete(f"/ojs/v1/dead-letter/{listed[0]['id']}")).status_code == 200
-
-
-# --- events ----------------------------------------------------------------------------------------------------------
 
 
 async def events_of(client: httpx.AsyncClient, id: str) -> list[dict[str, Any]]:  # noqa: A002 - as above
@@ -463,9 +447,6 @@ async def test_cancelled_workflow_has_an_event(client: httpx.AsyncClient) -> Non
     workflow = await created(client, {"type": "group", "jobs": [job("a", fresh())]})
     await client.delete(f"/ojs/v1/workflows/{workflow['id']}")
     assert (await events_of(client, workflow["id"]))[-1]["type"] == "workflow.cancelled"
-
-
-# --- the form of the official Python SDK -----------------------------------------------------------------------------
 
 
 async def test_steps_that_name_their_dependencies(client: httpx.AsyncClient) -> None:

@@ -294,9 +294,6 @@ async def test_all_stages_run_as_one_user(secured: Server, tmp_path: Path) -> No
     assert "Violation" not in secured.log[before:]
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
-
-
 EXECUTION = "execution.j.0198."
 FACTS = {
     "planned": f"{EXECUTION}planned",
@@ -587,9 +584,6 @@ async def test_public_user_changes_nothing_in_the_ledger(
                 await installation.connection.store("cron.trigger.kept", b"{}", headers)
         assert before
         assert await it.log.read("ledger.>") == before
-
-
-# --- the command -----------------------------------------------------------------------------------------------------
 
 
 def test_the_command_prints_what_the_server_takes(tmp_path: Path) -> None:

@@ -79,9 +79,6 @@ async def program(at: Server, user: str) -> AsyncIterator[Client]:
         await client.close()
 
 
-# --- the accounts ------------------------------------------------------------------------------------------------------
-
-
 def rules(*, screened: bool) -> dict[str, Permissions]:
     chosen = {"programs": ["shop"], "agents": {"accounts": ["mail"]}, "queues": {"q": {"transport": "mq"}}}
     return permissions(Settings.model_validate({**chosen, "screener": {"enabled": screened}}))
@@ -107,9 +104,6 @@ def test_no_account_imports_a_stored_subject_if_screened(screened: bool) -> None
     stored = [subject for subject in services if subject.startswith(("tocsin.0.", "tocsin.outside.", "mq."))]
     assert bool(stored) is not screened
     assert len([subject for subject in services if subject.startswith("tocsin.unscreened.")]) == (13 if screened else 0)
-
-
-# --- what is stored ----------------------------------------------------------------------------------------------------
 
 
 async def test_any_client_publishes_as_before(secured: Server, tmp_path: Path) -> None:
@@ -185,9 +179,6 @@ async def test_copied_request_is_not_stored(secured: Server, tmp_path: Path) -> 
         await client.request(get, read, timeout=DEADLINE)  # the first reply was sent before
         await stream.publish("cron.trigger.copied", b'{"n":2}')
         assert len(await tocsin.stored("outside.shop.trigger.copied", Trigger, 2)) == 2
-
-
-# --- changes while messages come -----------------------------------------------------------------------------------------
 
 
 async def test_killed_screener_repeats_no_execution(secured: Server, tmp_path: Path) -> None:

@@ -302,9 +302,6 @@ async def test_large_hold_lists_stop_no_other_account(
         assert registered["mail"] < FLOOD
 
 
-# --- what the account alone prevents ------------------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def boundless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Run a server whose users outside have no rules but those of their accounts."""

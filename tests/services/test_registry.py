@@ -47,9 +47,6 @@ def dag(**timeouts: float) -> JobDefinition:
     return JobDefinition.model_validate({"name": "nightly", "dag": steps})
 
 
-# --- apply -----------------------------------------------------------------------------------------------------------
-
-
 async def test_new_job_is_created_with_its_actor(world: World) -> None:
     plan = await world.registry.apply([job("a"), job("b")], by=ME)
     assert [(change.verb, change.job) for change in plan.changes] == [("create", "a"), ("create", "b")]
@@ -125,9 +122,6 @@ async def test_a_deleted_job_can_be_registered_again(world: World) -> None:
     assert (await world.registry.job("nightly")).sequence == 3
 
 
-# --- pause, resume, delete -------------------------------------------------------------------------------------------
-
-
 async def test_pausing_is_recorded_once_with_who_and_why(world: World) -> None:
     await world.registry.apply([job()])
     assert await world.registry.pause("nightly", by=ME, reason="maintenance")
@@ -153,9 +147,6 @@ async def test_a_job_that_does_not_exist_is_refused(verb: str, world: World) -> 
     with pytest.raises(JobNotFound) as refused:
         await getattr(world.registry, verb)("nope")
     assert refused.value.job == "nope"
-
-
-# --- concurrent writers ----------------------------------------------------------------------------------------------
 
 
 class Contested(InMemoryEventLog):
@@ -193,9 +184,6 @@ async def test_changes_at_once_are_all_stored(world: World) -> None:
     )
     assert len(await world.facts("nightly")) == 3
     assert (await world.registry.job("nightly")).ledger.is_paused
-
-
-# --- trigger ---------------------------------------------------------------------------------------------------------
 
 
 async def stored_trigger(world: World) -> Recorded[Trigger]:
@@ -256,9 +244,6 @@ async def test_invalid_input_is_refused_at_the_door(world: World) -> None:
         await world.registry.trigger("nightly", {"n": "many"})
     assert await world.log.last(subjects.trigger("nightly", subjects.ANY)) is None
     await world.registry.trigger("nightly")  # its own input fits
-
-
-# --- asking ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -345,9 +330,6 @@ async def test_dropped_job_returns_with_a_later_time(world: World) -> None:
     assert (await world.registry.job("once")).definition == later
 
 
-# --- dependencies ----------------------------------------------------------------------------------------------------
-
-
 async def test_circle_of_jobs_is_refused_with_its_path(world: World) -> None:
     await world.registry.apply([job("a"), job("b", depends_on=["a"]), job("c", depends_on=["b"])])
     with pytest.raises(DefinitionError, match="in a circle: ") as caught:
@@ -379,9 +361,6 @@ async def test_plan_names_unknown_dependencies(world: World) -> None:
     )
 
 
-# --- quorum ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("replicas", [1, 2])
 async def test_quorum_needs_three_replicas(replicas: int) -> None:
     world = World(InMemoryEventLog(ManualClock(), replicas=replicas))
@@ -405,8 +384,6 @@ async def test_quorum_is_registered_on_three_replicas() -> None:
     await world.registry.apply([job(job_class="QUORUM_REQUIRED")])
     assert await world.registry.define(job(job_class="quorum required")) == "unchanged"
 
-
-# --- transports ------------------------------------------------------------------------------------------------------
 
 COMMAND = ["df", "-k"]
 
@@ -483,9 +460,6 @@ async def test_leader_takes_no_tasks_of_executors_outside(fields: dict[str, Any]
     assert await registry.define(job("other", **fields)) == "create"
 
 
-# --- shards ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("shards", "partition", "reason"),
     [
@@ -535,9 +509,6 @@ async def test_divided_job_may_depend_on_others(world: World) -> None:
 def test_wrong_partition_is_no_definition(fields: dict[str, Any]) -> None:
     with pytest.raises((DefinitionError, ValueError)):
         job(**fields)
-
-
-# --- the list --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("most", [0, 1_000])

@@ -16,7 +16,6 @@ from tocsin.stages.retrier import Retrier
 from .mutation import Mutation, bug
 
 ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
-    # --- the log -------------------------------------------------------------------------------------------------------
     bug(
         "append behind the last message of the log, of any writer",
         CommitWriter.append,
@@ -41,7 +40,6 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if form.previous != head.digest:",
         "return _decode(content)\n        if False:",
     ),
-    # --- what is undone ------------------------------------------------------------------------------------------------
     bug(
         "forget a key when a commit is undone",
         Fold.evolve,
@@ -56,7 +54,6 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self._fold.position(*cause.key).has(cause.place)",
         "False",
     ),
-    # --- one commit after another --------------------------------------------------------------------------------------
     bug(
         "send effects before the commit is stored",
         CommitLoop._store,
@@ -81,7 +78,6 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "self._undo_open()",
         "pass",
     ),
-    # --- the time, the leaders, the fold ---------------------------------------------------------------------------------
     bug(
         "decide by the clock of the machine",
         Leadership.time,
@@ -102,7 +98,6 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         timedelta=timedelta,
         count=count,
     ),
-    # --- the edges -------------------------------------------------------------------------------------------------------
     bug(
         "decide on an answer before the fold caught up",
         EdgeDecisions.apply,

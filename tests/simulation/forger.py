@@ -154,8 +154,6 @@ class Forger:
             proof=assignment.proof,
         )
 
-    # --- lies ----------------------------------------------------------------------------------------------------------
-
     async def _lie(self) -> None:
         """Report on a claim of another, by secrets of its own claims or by invented proofs."""
         claims = self._claims()
@@ -245,9 +243,6 @@ def _attempt(of: Dispatched | Started) -> tuple[str, str, int]:
 def _agent_id(chance: Random) -> str:
     digits = f"{chance.getrandbits(128):032x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-# --- judgement ---------------------------------------------------------------------------------------------------------
 
 
 def honest(reports: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:

@@ -107,8 +107,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
         """Skip the timer when it is due."""
 
-    # --- running it --------------------------------------------------------------------------------------------------
-
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end.
 

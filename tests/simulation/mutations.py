@@ -48,7 +48,6 @@ from .simulation import Engine, play
 
 MUTATIONS: Final[tuple[Mutation, ...]] = (
     *ENGINE_MUTATIONS,
-    # --- time --------------------------------------------------------------------------------------------------------
     bug(
         "forget the watermark when the clock is behind it",
         instants.undecided_occurrences,
@@ -87,7 +86,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "current.since > after",
         "False",
     ),
-    # --- identity ----------------------------------------------------------------------------------------------------
     bug(
         "make an id of the moment",
         ids.occurrence_id,
@@ -101,7 +99,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         '_uuid7(at, "trigger", job, message_id, "")',
         '_uuid7(at.replace(second=0, microsecond=0), "trigger", job)',
     ),
-    # --- public events -----------------------------------------------------------------------------------------------
     bug("announce without a look", public_events.announce, "last > required.after", "False"),
     bug(
         "announce nothing where it was planned before",
@@ -109,7 +106,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return announce_decision(state.decided, states, now)",
         "return announce_decision(None, states, now)",
     ),
-    # --- locks -------------------------------------------------------------------------------------------------------
     bug(
         "expire a lock without proof",
         locks.is_held,
@@ -186,7 +182,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if not is_hidden and not is_known:",
         "if False:",
     ),
-    # --- executions --------------------------------------------------------------------------------------------------
     Mutation(
         "dispatch again what was dispatched",
         (
@@ -223,7 +218,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "return any(step.phase is Phase.COMPLETED for step in state.steps.values())",
     ),
     bug("cancel no step behind a failure", lifecycle.unstarted_steps, "step.phase is Phase.WAITING", "False"),
-    # --- tasks that are handed over ----------------------------------------------------------------------------------
     bug(
         "hand over one attempt",
         MqBridge.on_task,
@@ -253,7 +247,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         'message_id=ids.report_id(report.proof or "", subject)',
         "message_id=execution_id + report.step",
     ),
-    # --- leases ------------------------------------------------------------------------------------------------------
     bug(
         "let a redelivery take over what is leased",
         execution.claim,
@@ -333,7 +326,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "or any(step.phase is Phase.STARTED for step in state.steps.values())",
         "",
     ),
-    # --- failure -----------------------------------------------------------------------------------------------------
     bug(
         "decide on silence before the successes that came first",
         Retrier.on_failure,
@@ -358,7 +350,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "execution_id=execution_id, reason=",
         "execution_id=letter, reason=",
     ),
-    # --- operators, limits of queues, and fetches ----------------------------------------------------------------------
     Mutation(
         "assign the tasks of a paused queue",
         (
@@ -459,7 +450,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(known := self._fetches.answer_to(waiting.fetch)) is not None",
         "(known := ()) is None",
     ),
-    # --- a worker that forges reports ------------------------------------------------------------------------------------
     bug(
         "believe a report without the proof of its claim",
         report_lists.authentic_report,
@@ -473,7 +463,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "if compare_digest(reported.seal.encode(), ids.seal(proof, reported.job).encode())",
         "if proof",
     ),
-    # --- priorities and drains ---------------------------------------------------------------------------------------
     Mutation(
         "assign the lowest priority first",
         (
@@ -507,7 +496,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         StopReason=StopReason,
     ),
     bug("tell no agent that it drains", AgentKeeper._hear, "hold_list.mode != mode", "hold_list.mode == 'starting'"),
-    # --- acknowledgements of agents ----------------------------------------------------------------------------------
     bug(
         "admit the holder of a lock before its quorum",
         lifecycle.admit,
@@ -574,7 +562,6 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         'state.quorum.settled.outcome != "reached"',
         "False",
     ),
-    # --- read models -------------------------------------------------------------------------------------------------
     bug(
         "move the recorder's place without the rows",
         Recorder.recorded,

@@ -69,8 +69,6 @@ class SimulatedServer(InMemoryEventLog):
         self._network.trace.note(self._network.loop.time(), "server", f"publishes {target}")
         super()._fire(schedule, sequence, target, body)
 
-    # --- what replicas answer ----------------------------------------------------------------------------------------
-
     def replica(self, stream: Stream, chance: Random, *, lags: bool) -> "Replica":
         """Some replica of a stream, as it is at this moment."""
         last = self._streams[stream].last_sequence

@@ -138,8 +138,6 @@ class Simulation:
         facts = sum(stream.last_sequence for stream in self.around.server._streams.values())
         return Result(self.seed, found, self.trace.digest(), facts, self.loop.time(), self.trace, self.engine)
 
-    # --- the schedule ------------------------------------------------------------------------------------------------
-
     async def _main(self) -> list[str]:
         workload = Random(f"{self.seed}/workload")
         until = workload.uniform(*TROUBLE)
@@ -193,8 +191,6 @@ class Simulation:
             else:
                 self._seat(seat)
 
-    # --- the cast ----------------------------------------------------------------------------------------------------
-
     def _cast(self, chance: Random) -> None:
         for number in range(chance.choice(self.focus.nodes)):
             parts = _layout(self.engine, Random(f"{self.seed}/{number}/layout"))
@@ -239,8 +235,6 @@ class Simulation:
     def _defect(self, name: str, what: str) -> None:
         self._note(name, f"** {what}")
         self.defects.append(f"plumbing: {name.split('#', maxsplit=1)[0]}: {what}")
-
-    # --- what happens by itself --------------------------------------------------------------------------------------
 
     def _user(self, name: str, script: list[Action]) -> "asyncio.Task[None]":
         process = self._process(name)

@@ -98,9 +98,6 @@ async def site() -> AsyncIterator[Site]:
         yield site
 
 
-# --- heartbeats ------------------------------------------------------------------------------------------------------
-
-
 async def test_heartbeats_leave_with_their_execution(site: Site) -> None:
     work = site.archiving.work
     await work.trigger("job", "open")
@@ -123,9 +120,6 @@ async def test_heartbeats_leave_with_their_execution(site: Site) -> None:
     left = [entry.subject.split(".") for entry in site.inputs.stream(Stream.PROGRESS).entries_after(0)]
     assert {tokens[2] for tokens in left if tokens[0] == "heartbeat"} == scopes.keys() - over
     assert [tokens[0] for tokens in left].count("progress") == 1
-
-
-# --- when it works ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("leads", [False, True])
@@ -179,9 +173,6 @@ async def test_server_that_cannot_purge_is_reported(site: Site, monkeypatch: pyt
     assert await site.archiving.stored() == before
     assert [(line["action"], line["reason"]) for line in lines] == [("archiver-cannot", "the server is too old")]
     assert await site.kept() == 0  # the history forgets in any case
-
-
-# --- the history -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

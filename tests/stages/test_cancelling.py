@@ -133,9 +133,6 @@ def test_public_subject_may_contain_dots_of_a_name() -> None:
     assert subjects.parse_cancel(subjects.cancel("daily.etl", ID)) == ("daily.etl", ID)
 
 
-# --- the lock --------------------------------------------------------------------------------------------------------
-
-
 async def admitted_in_turn(world: World) -> Sequence[str]:
     return [fact.execution_id for fact in await world.stored(Admitted)]
 
@@ -179,9 +176,6 @@ async def test_what_is_planned_and_cancelled_takes_no_lock(world: World) -> None
     await run(world)
     assert await world.stored(Acquired) == []
     assert await world.stored(Admitted) == []
-
-
-# --- programs outside ------------------------------------------------------------------------------------------------
 
 
 def ask_from_outside(world: World, execution_id: str) -> None:

@@ -109,9 +109,6 @@ async def test_lock_outlives_its_ttl(world: World) -> None:
     assert [fact.execution_id for fact in await world.stored(Acquired)] == ["a"]
 
 
-# --- enqueue ---------------------------------------------------------------------------------------------------------
-
-
 async def admitted(world: World) -> list[str]:
     return [fact.execution_id for fact in await world.stored(Admitted)]
 
@@ -196,9 +193,6 @@ async def test_change_to_skip_admits_the_queued_executions(world: World) -> None
     assert await admitted(world) == ["a", "b"]
     [skipped] = await world.stored(Skipped)
     assert (skipped.execution_id, skipped.active_execution_id) == ("c", "b")
-
-
-# --- cancel_previous -------------------------------------------------------------------------------------------------
 
 
 async def test_cron_18_previous_run_is_cancelled_for_the_next(world: World) -> None:

@@ -232,9 +232,6 @@ async def hall() -> AsyncIterator[Hall]:
         yield Hall(stack)
 
 
-# --- the usual way -----------------------------------------------------------------------------------------------------
-
-
 async def test_task_is_claimed_and_handed_over(hall: Hall) -> None:
     await hall.job(input={"to": "ann"})
     await hall.matcher()
@@ -403,9 +400,6 @@ async def test_cancelled_execution_is_not_assigned(hall: Hall) -> None:
     agent = await hall.agent()
     assert agent.got == []
     assert len(matcher.board) == 0
-
-
-# --- priorities and limits -----------------------------------------------------------------------------------------------
 
 
 async def test_higher_priority_is_assigned_first(hall: Hall) -> None:
@@ -666,9 +660,6 @@ async def test_held_groups_are_shown(hall: Hall) -> None:
     assert held == HeldBack(waiting=2, groups=(group,))
 
 
-# --- lost messages and lost agents --------------------------------------------------------------------------------------
-
-
 async def test_lost_task_is_handed_over_again(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
@@ -879,9 +870,6 @@ async def test_handed_back_task_returns_after_a_minute(hall: Hall) -> None:
     await agent.announce()
     await hall.passes(REFUSAL_S / 3)
     assert [task.attempt for _, task in agent.got] == [1, 1]
-
-
-# --- matchers -----------------------------------------------------------------------------------------------------------
 
 
 async def test_successor_knows_the_open_claims(hall: Hall) -> None:
@@ -1153,9 +1141,6 @@ async def test_bucket_shows_what_waits_and_runs(hall: Hall) -> None:
     assert (await shown())["default"].waiting == 3
 
 
-# --- hostile hold lists -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "agent_id", "body"),
     [
@@ -1327,9 +1312,6 @@ async def test_process_that_ended_makes_room(hall: Hall, monkeypatch: pytest.Mon
     assert [heard.agent_id for heard in matcher.agents] == [TWO]
 
 
-# --- hostile reports ------------------------------------------------------------------------------------------------------
-
-
 FORGED: Final = (
     "report.x",
     "report.nightly.{id}.completed.main.1.1",
@@ -1381,9 +1363,6 @@ async def test_number_of_remembered_releases_is_bounded(hall: Hall, monkeypatch:
     await hall.work()
     assert len(matcher._releases.requested) == 2
     assert len(await hall.world.stored(Released)) == 5
-
-
-# --- agents that do no work ---------------------------------------------------------------------------------------------
 
 
 def limit_trials(monkeypatch: pytest.MonkeyPatch, burst: int) -> None:

@@ -36,9 +36,6 @@ async def look(hall: Hall) -> None:
     await hall.passes(INTERVAL_S)
 
 
-# --- ends ---------------------------------------------------------------------------------------------------------------
-
-
 async def test_agent_hears_of_a_cancellation_at_once(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
@@ -253,9 +250,6 @@ async def test_invented_executions_are_over(hall: Hall) -> None:
     assert set(agent.ended) == {"invented.0198"}
     await hall.passes(301)
     await hall.work()
-
-
-# --- heartbeats ---------------------------------------------------------------------------------------------------------
 
 
 async def beat(hall: Hall, task: Dispatched, details: Any) -> HeartbeatDetails:  # noqa: ANN401 - JSON

@@ -113,9 +113,6 @@ def names(held: list[Held]) -> list[str]:
     return [one.task.message.job for one in held]
 
 
-# --- claims --------------------------------------------------------------------------------------------------------------
-
-
 async def test_fetch_claims_a_task_under_a_lease(desk: Desk) -> None:
     await desk.hall.matcher()
     await desk.hall.trigger()
@@ -254,9 +251,6 @@ async def test_two_leaders_keep_a_limit_for_fetches(desk: Desk) -> None:
     assert len({one.found.execution_id for one in held}) == 2
 
 
-# --- what was stored before counts ---------------------------------------------------------------------------------------
-
-
 async def test_fetch_waits_for_a_late_follower(desk: Desk) -> None:
     matcher = await desk.hall.matcher()
     learned, learn = list[Any](), matcher.learn
@@ -300,9 +294,6 @@ async def test_empty_fetch_without_wait_is_answered_immediately(desk: Desk) -> N
     before = desk.hall.world.clock.monotonic()
     assert await desk.fetch() == []
     assert desk.hall.world.clock.monotonic() == before
-
-
-# --- waiting -------------------------------------------------------------------------------------------------------------
 
 
 async def test_waiting_fetch_gets_the_first_task(desk: Desk) -> None:
@@ -379,9 +370,6 @@ async def test_too_many_fetches_are_refused(desk: Desk, monkeypatch: pytest.Monk
     assert len(await desk.answered(waiting[0])) == 1
     waiting[1].cancel()
     await asyncio.gather(waiting[1], return_exceptions=True)
-
-
-# --- lost and repeated messages ------------------------------------------------------------------------------------------
 
 
 async def test_repeated_fetch_has_the_same_answer(desk: Desk) -> None:
@@ -620,9 +608,6 @@ async def test_expired_execution_is_not_given_away(desk: Desk) -> None:
     assert await desk.hall.started() == []
 
 
-# --- no matcher ------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("leads", [True, False])
 async def test_fetch_without_a_leader_fails_after_a_while(desk: Desk, *, leads: bool) -> None:
     if not leads:
@@ -643,9 +628,6 @@ async def test_fetch_during_a_change_of_leaders_is_answered(desk: Desk) -> None:
     await desk.hall.passes(REPEAT_S)
     await desk.hall.matcher()
     [_] = await desk.answered(fetching)
-
-
-# --- limits ------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -736,9 +718,6 @@ async def test_arrived_requests_are_bounded(desk: Desk, monkeypatch: pytest.Monk
     assert len(matcher._fetches._arrived) == 10
 
 
-# --- decisions of operators --------------------------------------------------------------------------------------------------
-
-
 async def test_paused_queue_gives_nothing_to_fetches(desk: Desk) -> None:
     await desk.hall.matcher()
     await desk.hall.trigger()
@@ -752,9 +731,6 @@ async def test_paused_queue_gives_nothing_to_fetches(desk: Desk) -> None:
     assert not fetching.done()
     await decisions.switch("default", paused=False)
     assert names(await desk.answered(fetching)) == ["nightly"]
-
-
-# --- who fetches ---------------------------------------------------------------------------------------------------------
 
 
 async def shown(desk: Desk) -> list[AgentRecord]:
@@ -818,8 +794,6 @@ async def test_withdrawn_fetch_is_no_sign_of_its_worker(desk: Desk) -> None:
     await desk.send(count=0, worker="py-1")
     assert await shown(desk) == []
 
-
-# --- workers that operators disable or drain ----------------------------------------------------------------------------
 
 QUIET: Final = OutsideName("ada", "quiet").token
 

@@ -293,9 +293,6 @@ async def test_answer_to_a_native_task_changes_nothing(world: World) -> None:
     assert await world.stored(PoisonMessage) == []
 
 
-# --- the claim -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(("seconds", "written"), [(300.0, b'"timeout":300,'), (0.5, b'"timeout":1,')])
 async def test_timeout_is_a_whole_number(world: World, seconds: float, written: bytes) -> None:
     task = plan()
@@ -407,9 +404,6 @@ async def test_beginning_after_the_end_changes_nothing(world: World) -> None:
     await answered(world, {"status": "started"})
     assert len(await world.stored(Started)) == 1
     assert await world.stored(PoisonMessage) == []
-
-
-# --- executions that are over --------------------------------------------------------------------------------------------
 
 
 async def remove_tasks(world: World) -> None:
@@ -563,9 +557,6 @@ async def test_literal_of_a_reference_goes_out_as_text(world: World) -> None:
     data = envelope["data"]
     assert isinstance(data, dict)
     assert (data["input"], data["args"]) == ({"a": ["${env:PASSWORD}"]}, ["${x}"])
-
-
-# --- what operators decided about the queue ----------------------------------------------------------------------------
 
 
 async def test_paused_task_is_handed_over_after_the_resume(world: World) -> None:

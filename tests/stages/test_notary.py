@@ -127,9 +127,6 @@ async def test_cut_off_log_is_not_signed_again(world: World) -> None:
     assert len(await contents(world)) == 1
 
 
-# --- the loop and the declaration ----------------------------------------------------------------------------------------
-
-
 async def play(world: World, notary: Notary, seconds: float) -> None:
     tasks = [asyncio.create_task(loop()) for loop in (notary.lead, notary.run)]
     await world.clock.run(seconds)

@@ -95,9 +95,6 @@ NUMBERS = count()
 RUN = "0193a5b0-0000-7000-8000-000000000001"
 
 
-# --- what is raised --------------------------------------------------------------------------------------------------
-
-
 async def test_failure_is_raised_once_for_each_channel(world: World) -> None:
     await world.define({**JOB, "notify": {"channels": ["ops", "pager"], "on_failure": True}})
     failed = await run(world, error=Failure(type="TimeoutError", message="no answer\x1b[2J"), step="main", attempt=3)
@@ -341,9 +338,6 @@ async def test_timers_find_nothing_after_the_end(world: World) -> None:
     world.clock.advance(10_000)
     await world.run(world.notifier)
     assert await raised(world) == []
-
-
-# --- how it is sent --------------------------------------------------------------------------------------------------
 
 
 @dataclass
@@ -779,9 +773,6 @@ async def test_message_of_another_leader_frees_the_lane(world: World) -> None:
     [(_, after)] = backlog.lanes()
     assert after.preparing is None
     assert [*after.messages] == ["a"]
-
-
-# --- silences --------------------------------------------------------------------------------------------------------
 
 
 async def test_silenced_notification_is_recorded_and_not_sent(scene: Scene) -> None:

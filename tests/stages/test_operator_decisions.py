@@ -59,9 +59,6 @@ async def cancelled(hall: Hall) -> list[Cancelled]:
     return await hall.world.stored(Cancelled)
 
 
-# --- pause -------------------------------------------------------------------------------------------------------------
-
-
 async def test_resumed_queues_are_not_kept() -> None:
     """Invented names would use memory after they are resumed, and every decision would look at all of them."""
     log, decisions = InMemoryEventLog(), OperatorDecisions(TaskBoard(), requires_grant=False)
@@ -147,9 +144,6 @@ async def test_matcher_assigns_nothing_before_it_read_the_ledger(hall: Hall, mon
     agent = await hall.agent()
     await hall.trigger()
     assert not agent.got
-
-
-# --- purge -------------------------------------------------------------------------------------------------------------
 
 
 async def test_purge_cancels_what_waits(hall: Hall) -> None:
@@ -274,9 +268,6 @@ async def test_purge_goes_on_after_an_outage(hall: Hall, monkeypatch: pytest.Mon
     assert len(await cancelled(hall)) == 1
 
 
-# --- disabled names, draining processes --------------------------------------------------------------------------------
-
-
 async def test_disabled_name_of_an_enabled_agent_gets_nothing(hall: Hall) -> None:
     await hall.job()
     await hall.matcher()
@@ -308,9 +299,6 @@ async def test_drain_of_an_invented_process_drains_no_other(hall: Hall) -> None:
     agent = await hall.agent()
     await hall.trigger()
     assert len(agent.got) == 1
-
-
-# --- grants ------------------------------------------------------------------------------------------------------------
 
 
 def granted(*grants: QueueGrant, name: str = "mail-1") -> AgentGranted:

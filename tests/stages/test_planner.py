@@ -348,9 +348,6 @@ async def test_program_outside_raises_no_priority(world: World) -> None:
     assert unreadable.code == "undecodable-message"
 
 
-# --- triggers lose nothing -------------------------------------------------------------------------------------------
-
-
 async def test_triggers_of_job_without_schedule_all_run(world: World) -> None:
     await world.define(job(schedule=None))
     for number in range(3):

@@ -182,9 +182,6 @@ async def test_completed_execution_without_replay_resolves_nothing(world: World)
     assert await world.stored(Resolved) == []
 
 
-# --- overlap ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("policy", ["skip", "cancel_previous", "enqueue"])
 async def test_queued_replays_are_all_kept(world: World, policy: str) -> None:
     await world.define(etl(overlap_policy=policy))
@@ -205,9 +202,6 @@ async def test_where_overlap_is_allowed_nothing_waits(world: World) -> None:
     for letter in letters:
         await replayed(world, letter.id)
     assert [fact.replay_of for fact in (await world.stored(Admitted))[2:]] == [letter.id for letter in letters]
-
-
-# --- what cannot be replayed -----------------------------------------------------------------------------------------
 
 
 async def test_replay_of_a_deleted_job_becomes_dead_letter(world: World) -> None:
@@ -324,9 +318,6 @@ async def test_replay_uses_the_definition_when_it_was_requested(world: World) ->
     [refused] = await world.stored(PoisonMessage)
     assert refused.reason == f"no job is called {ETL!r}"
     assert [fact.trigger for fact in await world.stored(Requested)] == ["event"]
-
-
-# --- messages that could not be used ---------------------------------------------------------------------------------
 
 
 async def test_trigger_before_its_job_is_planned_on_replay(world: World) -> None:

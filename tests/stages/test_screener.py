@@ -132,9 +132,6 @@ def fields(answer: Answer) -> dict[str, object]:
     return found
 
 
-# --- what is stored ----------------------------------------------------------------------------------------------------
-
-
 async def test_message_is_stored_without_commands(log: InMemoryEventLog, channel: InMemoryScreeningChannel) -> None:
     async with screening(channel):
         answer = await channel.request(
@@ -198,9 +195,6 @@ def test_version_of_trace_with_newline_is_valid() -> None:
     assert parse("01" + TRACE[2:] + "-a\nNats-Rollup: all") is not None
 
 
-# --- what is refused ---------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "subject",
     [
@@ -244,9 +238,6 @@ async def test_no_message_is_accepted_without_a_screener(channel: InMemoryScreen
         pass
     with pytest.raises(Exception, match="no screener listens"):
         await channel.request(TRIGGER, b"{}")
-
-
-# --- limits ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

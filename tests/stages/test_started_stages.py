@@ -153,9 +153,6 @@ async def test_disabled_name_is_followed_after_the_start(process: Process) -> No
     assert await process.queues_of_claims() == []
 
 
-# --- reports that free slots ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("outcome", "of_claim", "is_forged", "frees"),
     [

@@ -189,9 +189,6 @@ async def test_backfills_and_occurrences_have_no_answer(world: World) -> None:
     assert await answers(world) == []
 
 
-# --- a full queue ------------------------------------------------------------------------------------------------------
-
-
 async def test_trigger_beyond_a_full_queue_is_refused(world: World) -> None:
     await defined(world, max_waiting=2)
     await triggered(world, "a", "b", "c", "d")

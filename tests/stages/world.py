@@ -106,8 +106,6 @@ class World:
     async def _newest(self) -> int:
         return self.view.number
 
-    # --- given ---------------------------------------------------------------------------------------------------------
-
     async def given(self, *facts: Message) -> None:
         """Facts that are in the log already."""
         decided, others = list[Message](), list[Message]()
@@ -153,8 +151,6 @@ class World:
         """Publish a request to cancel an execution."""
         request = CancelRequest.model_validate(fields)
         await self.log.publish(subjects.cancel(job, execution_id), request, message_id=f"cancel-{execution_id}")
-
-    # --- when ----------------------------------------------------------------------------------------------------------
 
     async def run(self, *stages: BoundStage) -> None:
         """Let stages decide until nothing is left to decide."""
@@ -227,8 +223,6 @@ class World:
                 stream.store(entry.subject, entry.body, message_id=entry.message_id, headers=entry.headers)
             else:
                 self.durable(subscription).again(entry.sequence)
-
-    # --- then ----------------------------------------------------------------------------------------------------------
 
     async def stored(self, kind: type[M]) -> list[M]:
         """Every message of a kind, oldest first."""

@@ -110,9 +110,6 @@ async def test_restore_corrects_a_value_that_init_refuses(tmp_path: Path) -> Non
         assert {change.action for change in await bootstrap.initialize(installation)} == {"unchanged"}
 
 
-# --- refusals --------------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 async def backup(tmp_path: Path) -> Path:
     """The backup of an installation with a job and a request for it."""

@@ -163,8 +163,6 @@ async def test_killed_worker_loses_only_what_it_held(tocsin: Site) -> None:
     assert {execution for execution, times in runs(tocsin).items() if times == 2} == lost
 
 
-# --- the same for longer ----------------------------------------------------------------------------------------------
-
 LONG_S: Final = 5.0
 AWAY_S: Final = 60.0
 

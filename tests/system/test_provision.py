@@ -68,9 +68,6 @@ DURABLES = durable_specs([REPORTS], bridge=True, task_ack_wait=30)
 START_S = 10.0
 
 
-# --- the state afterwards --------------------------------------------------------------------------------------------
-
-
 async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
     first = await provision(connection, names, bridge=True, durables=DURABLES)
     second = await provision(connection, names, bridge=True, durables=DURABLES)
@@ -338,9 +335,6 @@ async def test_the_key_is_made_once_by_however_many(connection: Connection, name
     assert await NatsProjections(connection, names).get(Bucket.INSTALLATION, INSTALLATION_KEY) == first
 
 
-# --- updates ---------------------------------------------------------------------------------------------------------
-
-
 async def test_differences_are_updated_and_reported(connection: Connection, names: Names) -> None:
     await provision(connection, names, durables=[REPORTS])
     wider = DurableSpec("reports", Stream.REPORTS, ("report.*.*.failed.>", "report.*.*.completed.>"), ack_wait=5)
@@ -374,9 +368,6 @@ async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Con
     assert (config["description"], config["compression"], config["max_msgs"]) == ("mine", "s2", -1)
 
 
-# --- where a new durable begins --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("cursors", "first"),
     [
@@ -403,9 +394,6 @@ async def test_a_new_durable_begins_behind_its_cursor(
     assert (await durable.take(1, wait=10))[0].sequence == first
     await durable.close()
     assert {change.action for change in await provision(connection, names, durables=[REPORTS])} == {"unchanged"}
-
-
-# --- the bridge ------------------------------------------------------------------------------------------------------
 
 
 async def test_completions_stay_for_the_bridge_alone(connection: Connection, names: Names) -> None:
@@ -435,9 +423,6 @@ async def test_two_installations_share_a_server(connection: Connection) -> None:
 
     for log in logs:
         assert await log.publish(subjects.subject_of(report()), report(), message_id="1") == 1
-
-
-# --- what is in the way ----------------------------------------------------------------------------------------------
 
 
 async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, names: Names) -> None:

@@ -59,9 +59,6 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
-# --- success ---------------------------------------------------------------------------------------------------------
-
-
 async def test_result_is_reported_with_its_claim(bench: Bench) -> None:
     async def handler(_: Context) -> dict[str, int]:
         return {"reconciled": 3}
@@ -192,9 +189,6 @@ async def test_report_is_stored_once_after_an_outage() -> None:
         await asyncio.sleep(0)
     assert (await bench.report()).result == "done"
     assert bench.handed_back == []
-
-
-# --- failure ---------------------------------------------------------------------------------------------------------
 
 
 def boom(_: Context) -> NoReturn:
@@ -335,9 +329,6 @@ async def test_awaiting_a_cancelled_task_is_a_failure(bench: Bench) -> None:
     await bench.run(handler)
     assert (await failure_of(bench)).type == "cancelled_itself"
     assert bench.handed_back == []
-
-
-# --- timeouts --------------------------------------------------------------------------------------------------------
 
 
 async def test_async_handler_is_cancelled_at_timeout(bench: Bench) -> None:

@@ -112,9 +112,6 @@ async def first_report(bench: Bench) -> None:
             return
 
 
-# --- cancellation ----------------------------------------------------------------------------------------------------
-
-
 ENDS = [
     Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron"),
     Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", reason="timed_out"),
@@ -237,9 +234,6 @@ async def test_sync_handler_sees_the_cancellation(matched: Bench) -> None:
     await serving.until(asyncio.create_task(asyncio.to_thread(told.wait)))
     await serving.stopped()
     assert await matched.reports() == []
-
-
-# --- shutdown --------------------------------------------------------------------------------------------------------
 
 
 async def test_stopping_worker_lets_handlers_finish(matched: Bench) -> None:

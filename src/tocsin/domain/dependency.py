@@ -189,9 +189,6 @@ def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None
     return "dependency_failed" if "failed" in states else "dependency_missing"
 
 
-# --- who may learn of a job ------------------------------------------------------------------------------------------
-
-
 class Followed(Protocol):
     """A job that another may follow; `Ledger` and `Registration` are examples."""
 

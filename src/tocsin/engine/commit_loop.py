@@ -152,8 +152,6 @@ class CommitLoop:
         readers = (stage for stage in self._stages if any(s.stream is stream for s in stage.subscriptions))
         return min((self.fold.position(stage.name, stream.value).floor for stage in readers), default=0)
 
-    # --- sources -------------------------------------------------------------------------------------------------------
-
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
         """Take the next input of a stream.
 
@@ -300,8 +298,6 @@ class CommitLoop:
         """Wait until the terms of this process are over, and only proposals are decided."""
         await self._leadership.leave()
 
-    # --- one commit after another --------------------------------------------------------------------------------------
-
     async def run(self) -> None:
         """Decide and store until cancelled."""
         while True:
@@ -442,8 +438,6 @@ class CommitLoop:
         elif differing := self.fold.replace(fresh):
             _log.error("the fold was wrong, and is loaded again", action="wrong-fold", scopes=sorted(differing)[:20])
             self.pending.look()
-
-    # --- one batch -----------------------------------------------------------------------------------------------------
 
     def _decide(self, now: datetime) -> bool:
         """Decide until the batch is full; False: nothing waits any more."""

@@ -53,9 +53,6 @@ def use_scope(namespace: str) -> str:
     return f"use.{subjects.token(namespace)}.>"
 
 
-# --- counted -----------------------------------------------------------------------------------------------------------------
-
-
 def on_namespaces(fold: "Fold", defined: NamespacesDefined) -> None:
     """Apply new quotas; a namespace without daily quotas has no use."""
     quotas = _quotas(defined)

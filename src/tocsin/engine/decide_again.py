@@ -177,8 +177,6 @@ class _Again:
         source, _, place = cause.rpartition("-")
         return source != "0" and not cause.startswith("@") and (source, int(place)) not in self._inputs
 
-    # --- causes --------------------------------------------------------------------------------------------------------
-
     def _causes(self, event: CommitEvent) -> Iterator[MessageCause | DeadlineCause]:
         """Yield the possible causes of an event.
 

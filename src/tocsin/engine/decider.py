@@ -188,8 +188,6 @@ class Decider:
         if scopes:
             self._watcher.undone(scopes, self.newest)
 
-    # --- one cause -----------------------------------------------------------------------------------------------------
-
     def decide_on(self, cause: Cause, now: datetime) -> bool:
         """Decide on one cause; return whether the decision is complete.
 
@@ -323,8 +321,6 @@ class Decider:
             self._pending.close(call)
             self.batch.closed.append(call)
         self.batch.inputs += call.source != EVENTS
-
-    # --- what a decision yields ----------------------------------------------------------------------------------------
 
     def _add(self, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
         effects = self.batch.effects

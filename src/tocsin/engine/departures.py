@@ -157,8 +157,6 @@ class Departures:
         self._noted = max(self._fold.numbers.values(), default=0)
         self._look_at_taken()
 
-    # --- what changed ----------------------------------------------------------------------------------------------------
-
     def _note(self, scope: str) -> None:
         state = self._fold.states.get(scope)
         match state:
@@ -242,8 +240,6 @@ class Departures:
         for version, following in zip(list(maps)[1:], list(maps)[2:], strict=False):
             if following <= self._floor:
                 del maps[version]
-
-    # --- what leaves -----------------------------------------------------------------------------------------------------
 
     def _release(self, scope: str) -> None:
         """Look again at the executions that a scope held back."""

@@ -140,8 +140,6 @@ class EdgeDecisions:
                 else:
                     await projections.put(bucket, key, value, expect=expect, ttl=ttl)
 
-    # --- durables ------------------------------------------------------------------------------------------------------
-
     async def apply(
         self,
         subscription: BoundSubscription,

@@ -156,8 +156,6 @@ class Fold:
         self._gaps: dict[str, tuple[Range, ...]] = {}
         self.departures = Departures(self, key)
 
-    # --- changes -------------------------------------------------------------------------------------------------------
-
     def evolve(self, recorded: Recorded[Message]) -> str:
         """Apply the event with the next number, and return its scope."""
         message, number = recorded.message, recorded.sequence
@@ -355,8 +353,6 @@ class Fold:
         place = stage, source
         self.journal.put(self.positions, place, self.position(stage, source).take(taken))
 
-    # --- answers -------------------------------------------------------------------------------------------------------
-
     def state(self, kind: Scope[T], scope: str) -> T:
         """Return a state.
 
@@ -397,8 +393,6 @@ class Fold:
         """
         floors = {stage: position.floor for (stage, source), position in self.positions.items() if source == EVENTS}
         return min((floors.get(stage, 0) for stage in {*floors, *self.terms_by_stage, *self.stages}), default=0)
-
-    # --- what decisions read beside states -----------------------------------------------------------------------------
 
     def in_force(self, job: str, at: int | None = None) -> tuple[JobDefinition, int] | None:
         """Return the definition in force, at an event or now; None: there is no job."""

@@ -16,9 +16,6 @@ from .step import Reading, Ref, Scope, Sources
 
 Events: TypeAlias = Sequence[Recorded[Message]]
 
-# --- folded ------------------------------------------------------------------------------------------------------------
-
-
 EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
 DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
 QUEUE: Final = Scope("queue", queue.initial, queue.evolve)
@@ -40,8 +37,6 @@ def queue_state(name: str) -> Ref[Queue]:
     """Refer to what operators decided about a queue."""
     return QUEUE(subjects.queue(name))
 
-
-# --- answered by the fold ----------------------------------------------------------------------------------------------
 
 FACTS: Final[Reading[str, Events]] = Reading("events")
 """The events of a scope, oldest first."""
@@ -68,8 +63,6 @@ NEWEST_SHARD_MAP: Final[Reading[None, tuple[int, tuple[Shard, ...]]]] = Reading(
 """The version of the newest shard map, and its shards. The key is None."""
 LOG_TIME: Final[Reading[None, datetime]] = Reading("time of the log")
 """The time (UTC) by the log's own clock. The key is None."""
-
-# --- read by an edge ---------------------------------------------------------------------------------------------------
 
 
 async def _entries(

@@ -141,8 +141,6 @@ class LeaderElection:
         change = "gained" if leads else "lost"
         _log.info(f"leadership {change}", action=f"leadership-{change}", lease=self._key, holder=self._holder)
 
-    # --- with a credible clock -------------------------------------------------------------------------------------------
-
     async def _stand(self) -> None:
         """Try to acquire the lease, or renew it."""
         self._is_last_resort, self._free_since = False, None
@@ -196,8 +194,6 @@ class LeaderElection:
         if self._seen[0] != revision:
             self._seen = revision, now
         return now - self._seen[1] >= OVERDUE_TTLS * self._ttl
-
-    # --- with a clock that is not credible -------------------------------------------------------------------------------
 
     async def _stand_aside(self) -> None:
         """Release the lease; lead as the last resort if it stays free."""
@@ -262,8 +258,6 @@ class LeaderElection:
         self._reported_at = _NEVER
         with suppress(SequenceConflict, LogUnavailable):  # it ends by itself
             await self._projections.remove(Bucket.LEADER, aside_key(self._key, self._holder))
-
-    # --- the end ---------------------------------------------------------------------------------------------------------
 
     async def release(self) -> None:
         """Release the lease, so that another candidate can lead at once."""

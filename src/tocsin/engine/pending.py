@@ -51,8 +51,6 @@ class Pending:
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
 
-    # --- sources -------------------------------------------------------------------------------------------------------
-
     def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
         """Take the next input or event of a source.
 
@@ -92,8 +90,6 @@ class Pending:
             for source in sources:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
                 self._ripe.note_taken(stage, source)
-
-    # --- what is decided next ------------------------------------------------------------------------------------------
 
     @property
     def next_at(self) -> datetime | None:
@@ -140,8 +136,6 @@ class Pending:
         for key, position in self._fold.positions.items():
             if is_crowded(position) and key[0] in self._agenda.led:
                 self._turns.bring_forward(key, MAX_BROUGHT_FORWARD)
-
-    # --- what was decided ----------------------------------------------------------------------------------------------
 
     def close(self, call: MessageCause) -> None:
         """Note that the place of a message was decided."""
@@ -209,8 +203,6 @@ class Pending:
         for (_, source), untaken in self._untaken.items():
             if source == EVENTS:
                 untaken.forget(newest)
-
-    # --- who leads -----------------------------------------------------------------------------------------------------
 
     def lead(self, led: frozenset[str]) -> None:
         """Decide for these stages, and for no other. Nothing is decided and not stored."""

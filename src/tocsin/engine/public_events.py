@@ -245,9 +245,6 @@ def runs_before(newest: Message | None, definition: int, states: States) -> int:
     return data.run_count if data.ran_since(states(REGISTERED_AT((data.cron_name, definition)))) else 0
 
 
-# --- answers to triggers -----------------------------------------------------------------------------------------------
-
-
 def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: datetime) -> Events | None:
     """Answer the trigger of an execution that was skipped by the event of a sequence.
 

@@ -131,9 +131,6 @@ class FoldCopy(NamedTuple):
         )
 
 
-# --- written -----------------------------------------------------------------------------------------------------------------
-
-
 def lines(copy: FoldCopy) -> Iterator[Line]:  # noqa: C901, PLR0912 - one case a kind
     """Yield the rows of a fold."""
     for scope, state in copy.states.items():
@@ -243,9 +240,6 @@ def _value(value: object) -> msgspec.Raw:
 
 def _line(kind: str, row: Row) -> Line:
     return kind, msgspec.json.encode(row)
-
-
-# --- read --------------------------------------------------------------------------------------------------------------------
 
 
 class FoldBuilder:

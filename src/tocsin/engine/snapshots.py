@@ -176,8 +176,6 @@ class Snapshots:
         self._key = key
         self._newest: _Written | None = None
 
-    # --- written -------------------------------------------------------------------------------------------------------
-
     async def keep(self, folding: Folding, clock: Clock, may_write: Callable[[], bool] = lambda: True) -> None:
         """Write a snapshot from time to time until cancelled."""
         while True:
@@ -258,8 +256,6 @@ class Snapshots:
         stay = {_digest(_encode(head)): slot for slot, head in heads.items()}
         free = set(range(SLOTS)) - {stay[digest] for digest in kept if digest in stay}
         return min(free, key=lambda slot: (heads[slot].log.number if slot in heads else -1, slot))
-
-    # --- read ----------------------------------------------------------------------------------------------------------
 
     async def candidates(self, stages: frozenset[str] = frozenset()) -> AsyncGenerator[Loaded, None]:
         """Yield the folds of whole snapshots, the newest first, for a process with some stages."""

@@ -49,9 +49,6 @@ ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""
 
 
-# --- declared ----------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
     """The access of a stage besides its durables.
@@ -202,9 +199,6 @@ class Stage(Generic[H]):
 AnyStage = Stage[Any]
 
 
-# --- context -----------------------------------------------------------------------------------------------------------
-
-
 class Elect(Protocol):
     """Make a candidate for a leader lease.
 
@@ -301,9 +295,6 @@ class StageContext:
         if self.stored is None:
             raise AssertionError("a stage that reads `stored` must declare `reads_archive`, and be given it")
         return self.stored
-
-
-# --- running -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

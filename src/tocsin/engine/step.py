@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# --- what may be looked at ---------------------------------------------------------------------------------------------
-
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Scope(Generic[T]):
@@ -114,9 +112,6 @@ class States(Protocol):
         `message_id`: the id of the `Send`, or the subject of the timer of the `Later`.
         """
         ...
-
-
-# --- what is decided ---------------------------------------------------------------------------------------------------
 
 
 class Events(msgspec.Struct, frozen=True):

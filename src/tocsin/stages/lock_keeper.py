@@ -63,8 +63,6 @@ class LockKeeper:
         if isinstance(signal, Waiting) and signal.count > LONG_QUEUE and (signal.count - 1).bit_count() == 1:
             _log.warning("many executions wait for a lock", action="queue-grows", job=signal.job, waiting=signal.count)
 
-    # --- planned -----------------------------------------------------------------------------------------------------
-
     def on_planned(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Decide whether a planned execution may run now.
 
@@ -138,8 +136,6 @@ class LockKeeper:
         if job_lock.holder == request.execution_id:
             return hand_on(job, shard, job_lock, states)
         return _finish_admission(job, job_lock, states, now, self._key)
-
-    # --- ended -------------------------------------------------------------------------------------------------------
 
     def on_end(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Hand the lock of an ended execution to the next; the release has no event."""

@@ -176,8 +176,6 @@ def test_first_listed_day_may_be_far_ahead() -> None:
     assert schedule.count(START, START + timedelta(days=3_650), anchor=START) == 1
 
 
-# --- against a model -------------------------------------------------------------------------------------------------
-
 WINDOW = [date(2026, 3, 20) + timedelta(days=n) for n in range(20)]
 DAYS = st.lists(st.sampled_from(WINDOW), max_size=12).map(compact)
 RULES = st.builds(

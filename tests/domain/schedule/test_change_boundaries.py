@@ -21,9 +21,6 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-# --- the next instant ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("dst", [STRICT, SHIFT, BOTH])
 @pytest.mark.parametrize(
     ("expression", "timezone", "after", "expected"),
@@ -44,9 +41,6 @@ def test_what_lies_near_a_change_is_found(
 ) -> None:
     schedule = parse(expression, timezone, dst=dst)
     assert schedule.next_after(utc(after), anchor=utc(after)) == utc(expected)
-
-
-# --- the latest instant ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dst", [STRICT, SHIFT])
@@ -92,9 +86,6 @@ def test_a_repeated_time_is_the_latest_twice() -> None:
         assert schedule.latest_until(until + SECOND, after=after, anchor=after) == until
 
 
-# --- what is skipped -------------------------------------------------------------------------------------------------
-
-
 def test_every_skipped_second_is_reported() -> None:
     schedule = parse("0-5 30 2 * * *", NEW_YORK)
     instants = list(schedule.occurrences(GAP - SECOND, GAP + timedelta(hours=2), anchor=GAP))
@@ -117,9 +108,6 @@ def test_a_change_is_reported_within_its_window(change: datetime, after: int, un
     schedule = parse("30 1,2 * * *", NEW_YORK)
     instants = list(clock_changes(schedule, change + after * SECOND, change + until * SECOND))
     assert [one.at for one in instants] == [change] * count
-
-
-# --- the ends of the calendar ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("timezone", ["UTC", NEW_YORK])

@@ -57,9 +57,6 @@ def skipped(schedule: Schedule, after: str, until: str) -> list[str]:
     ]
 
 
-# --- the specification -----------------------------------------------------------------------------------------------
-
-
 def test_cron_16_skipped_time_does_not_fire_and_is_reported() -> None:
     schedule = parse("30 2 * * *", "America/New_York")
     assert within(schedule, "2026-03-07T00:00", "2026-03-10T00:00") == [
@@ -119,9 +116,6 @@ def test_firing_precedes_a_skipped_time_of_its_instant() -> None:
     ]
 
 
-# --- every kind of change --------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "timezone", "after", "until", "expected"),
     [
@@ -162,9 +156,6 @@ def test_skipped_day_leaves_out_only_that_day() -> None:
         "30 19:00",  # 30 December, which was not
         "31 19:00",
     ]
-
-
-# --- what a job may wish ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -257,9 +248,6 @@ def test_there_are_no_other_wishes(wish: dict[str, Any]) -> None:
         DstPolicy(**wish)
     assert refused.value.code == "invalid-dst-policy"
     assert f"dst.{next(iter(wish))}" in refused.value.problem
-
-
-# --- warnings before registration ------------------------------------------------------------------------------------
 
 
 def test_clock_changes_are_listed_with_their_effect() -> None:

@@ -90,9 +90,6 @@ def test_job_that_never_fires_is_refused() -> None:
     assert (problem.field, problem.code) == ("schedule", "never-fires")
 
 
-# --- a zone at the end of a phrase -------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("text", "zone"),
     [

@@ -99,9 +99,6 @@ def test_a_long_list_of_times_is_cut() -> None:
     assert change.endswith("02:00, 02:01, 02:02, 02:03 and 56 more do not exist and will not fire")
 
 
-# --- the public functions ---------------------------------------------------------------------------------------------
-
-
 def test_next_fire_times_are_utc_and_limited() -> None:
     assert next_fire_times("0 9 * * *", "Asia/Tokyo", WINTER, 2) == [
         datetime(2026, 1, 2, tzinfo=UTC),
@@ -116,9 +113,6 @@ def test_a_moment_that_says_no_offset_is_refused() -> None:
     with pytest.raises(ScheduleError) as refused:
         next_fire_times("* * * * *", "UTC", WINTER.replace(tzinfo=None), 1)
     assert refused.value.code == "invalid-instant"
-
-
-# --- the croniter check -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

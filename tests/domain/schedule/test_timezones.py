@@ -113,9 +113,6 @@ def test_every_allowed_zone_can_be_used() -> None:
         assert parse("0 12 * * *", name).next_after(SUMMER, anchor=SUMMER) is not None
 
 
-# --- S03: the data can be replaced without a restart ------------------------------------------------------------------
-
-
 def test_s03_new_zone_data_applies_to_existing_schedules(tmp_path: Path) -> None:
     schedule = parse("0 9 * * *", "Europe/Berlin")
     assert schedule.next_after(SUMMER, anchor=SUMMER) == datetime(2026, 7, 1, 7, tzinfo=UTC)
@@ -139,9 +136,6 @@ def test_s03_new_zone_data_applies_to_existing_schedules(tmp_path: Path) -> None
 
 def test_s03_data_without_a_version_has_an_empty_version(tmp_path: Path) -> None:
     assert TimezoneDatabase(tmp_path).version == ""
-
-
-# --- the facts -------------------------------------------------------------------------------------------------------
 
 
 def changes(name: str) -> list[tuple[int, int, int]]:

@@ -25,9 +25,6 @@ def kind(answer: httpx.Response) -> str:
     return str(answer.json()["type"]).rpartition(":")[2]
 
 
-# --- sign in and out -------------------------------------------------------------------------------------------------
-
-
 async def test_session_lasts_from_sign_in_to_sign_out(world: World, browser: Browser) -> None:
     token = await world.token("ada", VIEWER)
     stranger = {"required": True, "signed_in": False, "provider": False, "csrf_token": None}
@@ -147,9 +144,6 @@ async def test_guesses_of_tokens_are_slowed_down(world: World, http: httpx.Async
         assert (await browser.sign_in(token)).status_code == 200  # a right token is no guess
 
 
-# --- what a session permits ------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("role", [*Role, None])
 async def test_session_permits_what_the_token_permits(world: World, browser: Browser, role: Role | None) -> None:
     await world.given(name="job")
@@ -253,9 +247,6 @@ async def test_event_stream_follows_by_the_session(world: World, browser: Browse
     assert kind(await worker.send("GET", "/v1/events")) == "forbidden"
 
 
-# --- what ends a session ---------------------------------------------------------------------------------------------
-
-
 async def test_revoked_token_ends_the_session(world: World, browser: Browser) -> None:
     token, stored = await Tokens(world.projections, world.clock).create("ada", [ADMIN])
     await browser.sign_in(token)
@@ -319,9 +310,6 @@ async def test_huge_cookie_is_refused(url: str) -> None:
     assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 "))  # the head or the cookie, as the pieces arrive
 
 
-# --- without a token -------------------------------------------------------------------------------------------------
-
-
 async def test_session_is_not_required_on_this_machine(browser: Browser) -> None:
     assert await browser.session_state() == {
         "required": False,
@@ -331,9 +319,6 @@ async def test_session_is_not_required_on_this_machine(browser: Browser) -> None
     }
     assert (await browser.send("POST", "/v1/jobs", JOB, Origin=browser.url)).status_code == 201
     assert kind(await browser.send("POST", "/v1/jobs", JOB, Origin="https://evil.example")) == "forbidden"
-
-
-# --- /v1/me ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", Role)

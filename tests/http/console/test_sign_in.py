@@ -180,9 +180,6 @@ async def test_page_of_the_console_is_written_as_text(browser: Browser) -> None:
     assert "&quot;&gt;&lt;script&gt;" in answer.text
 
 
-# --- hostile answers -------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("state", ["", "other", "ä", "\x00"])
 async def test_wrong_state_begins_no_session(browser: Browser, state: str) -> None:
     await at_provider(browser)
@@ -299,9 +296,6 @@ async def test_provider_that_is_away_is_named(world: World, browser: Browser, pr
     provider.is_down = False
     world.clock.advance(FETCH_PAUSE_S)
     assert (await signed_in(browser)).status_code == 200
-
-
-# --- addresses and settings ------------------------------------------------------------------------------------------
 
 
 async def test_redirect_leads_to_the_public_url(world: World, browser: Browser) -> None:

@@ -144,9 +144,6 @@ async def execute(world: World, task: Dispatched) -> None:
     await world.log.publish(subject, report, message_id=subject)
 
 
-# --- planting --------------------------------------------------------------------------------------------------------
-
-
 def changed(change: Callable[[list[Recorded[Message]]], Iterable[Recorded[Message]]]) -> Defect:
     """The log with what `change` makes of its messages."""
     return lambda everything: everything.changed(change)

@@ -142,9 +142,6 @@ async def store(tocsin: Running, *facts: Message) -> int:
     return sequence
 
 
-# --- all is well -----------------------------------------------------------------------------------------------------
-
-
 async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) -> None:
     worker = Worker()
 
@@ -163,9 +160,6 @@ async def test_an_installation_at_work_is_well(nats_url: str, tmp_path: Path) ->
         findings = await tocsin.until(is_well)
         # A single foreign server is the only objection.
         assert {finding.code for finding in findings if finding.level is Level.WARN} == {"sync-interval", "replicas"}
-
-
-# --- the server ------------------------------------------------------------------------------------------------------
 
 
 async def test_an_old_server(tocsin: Running) -> None:
@@ -226,9 +220,6 @@ def _monitor(s: Server) -> str:
     [ports] = s.folder.glob("nats-server_*.ports")
     address: str = json.loads(ports.read_text())["monitoring"][0]
     return address
-
-
-# --- what init makes -------------------------------------------------------------------------------------------------
 
 
 async def test_an_installation_that_is_not_set_up(nats_url: str, tmp_path: Path) -> None:
@@ -386,9 +377,6 @@ async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN4
         return answer
 
 
-# --- time ------------------------------------------------------------------------------------------------------------
-
-
 async def test_a_clock_that_is_wrong(tocsin: Running) -> None:
     wrong = ManualClock(datetime.now(UTC) + timedelta(seconds=60))
     findings = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
@@ -514,9 +502,6 @@ async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE
     await tocsin.installation.projections.put(Bucket.LEADER, name, value, ttl=120)
 
 
-# --- followers -------------------------------------------------------------------------------------------------------
-
-
 async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
     await tocsin.apply({"name": "job", "function": "f"})
     findings = await finds(commits.followers, tocsin)
@@ -537,9 +522,6 @@ async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
         assert {*findings} == codes
         for finding in findings.values():
             assert_finding(finding, Level.WARN, "registrar has not handled events for")
-
-
-# --- durables --------------------------------------------------------------------------------------------------------
 
 
 async def _window_ends(tocsin: Running) -> NatsDurable:
@@ -877,9 +859,6 @@ async def _change_durable(tocsin: Running, **fields: object) -> None:
     await connection.manage(f"CONSUMER.CREATE.{on}.event-listener", json.dumps(request).encode())
 
 
-# --- deadlines -------------------------------------------------------------------------------------------------------
-
-
 def _requested(kind: type[Planned | Admitted]) -> Any:  # noqa: ANN401 - either
     at = datetime.now(UTC).replace(microsecond=0)
     return kind(
@@ -1074,9 +1053,6 @@ async def test_a_lock_that_is_held_too_long(tocsin: Running) -> None:
     await store(tocsin, planned, held)
     assert (await finds(deadlines.locks, tocsin))["lock-overdue"].level is Level.OK
     assert_finding((await finds(deadlines.locks, tocsin, later=LATER))["lock-overdue"], Level.BAD, "job by 01a1ffef")
-
-
-# --- the history -----------------------------------------------------------------------------------------------------
 
 
 async def test_a_history_that_is_nowhere(tocsin: Running) -> None:

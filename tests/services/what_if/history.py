@@ -138,8 +138,6 @@ class History:
             at = start + timedelta(seconds=chance.uniform(0, self.hours * 3_600))
             self._put(at, chance.choice(verbs), chance.choice(names), number)
 
-    # --- what happens -------------------------------------------------------------------------------------------------
-
     async def _lead(self) -> None:
         await self.world.note(Began(("ticker",)))
 
@@ -229,8 +227,6 @@ class History:
             **more,
         )
         return end
-
-    # --- the stages ---------------------------------------------------------------------------------------------------
 
     async def _decide(self) -> None:
         """Run the stages, each a little later, and send new tasks to workers."""

@@ -18,9 +18,6 @@ from tocsin.worker.held_tasks import HeldTask
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are observed in /proc")
 
 
-# --- arguments, input and environment ----------------------------------------------------------------------------------
-
-
 async def test_argument_from_input_stays_one_argument(commands: CommandBench) -> None:
     program = commands.program("show", 'for each in "$@"; do echo "[$each]"; done')
     hostile = "a b; rm -rf / $(id) `id` 'x' \"y\" * \n second"
@@ -157,9 +154,6 @@ async def test_variable_needs_permission_of_the_worker(name: str, commands: Comm
     assert await commands.texts() == []
 
 
-# --- what a worker allows ----------------------------------------------------------------------------------------------
-
-
 async def test_program_outside_the_rules_does_not_run(commands: CommandBench) -> None:
     failure = await commands.fail({"argv": ["/bin/sh", "-c", "echo ran"]})
     assert failure.type == "command_not_allowed"
@@ -221,9 +215,6 @@ async def test_script_gets_input_and_leaves_no_file(commands: CommandBench) -> N
     assert await commands.execute(command, input={"day": "{{ job }}; x"}) == "{{ job }}; x"
     path = Path((await commands.texts())[0])
     assert not path.parent.exists()
-
-
-# --- results and failures ------------------------------------------------------------------------------------------------
 
 
 async def test_exit_code_is_the_result_by_default(commands: CommandBench) -> None:
@@ -295,9 +286,6 @@ async def test_size_of_written_files_is_limited(commands: CommandBench) -> None:
 async def test_limit_of_files_spares_pipes(commands: CommandBench) -> None:
     commands.offer(max_file_size=10_000)
     assert await commands.script("head -c 20000 /dev/zero | wc -c") == "20000"
-
-
-# --- output ------------------------------------------------------------------------------------------------------------
 
 
 async def test_lines_have_the_level_of_their_stream(commands: CommandBench) -> None:

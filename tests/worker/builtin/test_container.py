@@ -25,9 +25,6 @@ async def test_container_runs_to_its_result(containers: ContainerBench) -> None:
     assert await containers.execute(result="json") == {"rows": 4}
 
 
-# --- the Job ----------------------------------------------------------------------------------------------------------
-
-
 async def test_job_runs_once_and_is_restricted(containers: ContainerBench) -> None:
     done(containers)
     assert await containers.execute(timeout=90.5, grace=2.5) == {"exit_code": 0}

@@ -21,9 +21,6 @@ async def containers(tmp_path: Path) -> AsyncIterator[ContainerBench]:
         yield ContainerBench(server, tmp_path)
 
 
-# --- ends -------------------------------------------------------------------------------------------------------------
-
-
 async def test_failure_has_exit_code_and_last_lines(containers: ContainerBench) -> None:
     containers.store.on_pod = lambda pod: containers.store.finish(pod, 4, lines=(b"reading", b"no disk"))
     failure = await containers.fail(retryable_exit_codes=[75])
@@ -84,9 +81,6 @@ async def test_unschedulable_pod_is_progress(containers: ContainerBench) -> None
         await containers.until_progress("Unschedulable: 0/3 nodes are available")
         containers.store.finish(pod)
     assert await containers.result() == {"exit_code": 0}
-
-
-# --- deliveries, attempts and cancellations ---------------------------------------------------------------------------
 
 
 async def test_second_delivery_follows_job_of_first(containers: ContainerBench) -> None:
@@ -182,9 +176,6 @@ async def test_timeout_deletes_the_job(containers: ContainerBench) -> None:
     assert not containers.store.jobs
 
 
-# --- the log ----------------------------------------------------------------------------------------------------------
-
-
 async def test_broken_log_is_continued_without_repetition(containers: ContainerBench) -> None:
     containers.server.cuts_logs = [60, 75, 10]
     lines = tuple(b"line %d" % number for number in range(20))
@@ -233,9 +224,6 @@ async def test_forbidden_log_costs_only_its_result(containers: ContainerBench) -
     assert await containers.execute() == {"exit_code": 0}
     failure = await containers.another().fail(result="json")
     assert (failure.type, failure.retryable) == ("container_log_lost", False)
-
-
-# --- the API server ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -30,9 +30,6 @@ def forever(start: bytes, chunk: bytes, pause: float = 0) -> Respond:
     return respond
 
 
-# --- servers -----------------------------------------------------------------------------------------------------------
-
-
 async def test_endless_body_is_cut(requests: HttpBench) -> None:
     requests.server.response = forever(ENDLESS, b"x" * 65_536)
     assert await requests.execute({}) == {"status": 200, "text": "x" * 4_096, "is_cut": True}
@@ -96,9 +93,6 @@ async def test_environment_names_no_proxy(requests: HttpBench, monkeypatch: pyte
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     await requests.execute({})
     assert requests.server.requests[0].startswith(b"GET / ")
-
-
-# --- addresses ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("addresses", ["127.0.0.1", "::1", "::ffff:127.0.0.1", "10.0.0.1 169.254.169.254"])
@@ -188,9 +182,6 @@ def test_network_of_the_settings_is_allowed() -> None:
     assert is_allowed(ip_address("::ffff:127.0.0.1"), [LOOPBACK])
     assert is_allowed(ip_address("fd00::1"), [LOOPBACK, "fd00::/8"])
     assert not is_allowed(ip_address("64:ff9b::10.0.0.1"), ["64:ff9b::/96"])
-
-
-# --- the end -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("reason", list(StopReason))

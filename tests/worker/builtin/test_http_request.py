@@ -26,9 +26,6 @@ def head_of(request: bytes) -> tuple[str, dict[str, str]]:
     return first, {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
 
 
-# --- what is sent ------------------------------------------------------------------------------------------------------
-
-
 async def test_request_has_body_of_input(requests: HttpBench) -> None:
     await requests.execute(JSON_POST, input={"id": 7})
     [sent] = requests.server.requests
@@ -110,9 +107,6 @@ async def test_cut_leaves_no_part_of_a_secret(requests: HttpBench, monkeypatch: 
         requests = HttpBench(requests.server)
 
 
-# --- what a worker allows ----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "url",
     ["/v10/x", "/v", "/", "http://127.0.0.1:1/v1/x", "https://127.0.0.1:{port}/v1/x", "http://localhost:{port}/v1/x"],
@@ -153,9 +147,6 @@ def test_rules_need_a_url() -> None:
 def test_wrong_rule_is_refused(rules: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be"):
         HttpRules.model_validate(rules)
-
-
-# --- results ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -243,9 +234,6 @@ async def test_no_server_is_a_connection_error(requests: HttpBench) -> None:
     requests.offer(urls=["http://127.0.0.1:1"])
     failure = await requests.fail({"url": "http://127.0.0.1:1/"})
     assert (failure.type, failure.retryable) == ("http_connection_failed", True)
-
-
-# --- TLS ---------------------------------------------------------------------------------------------------------------
 
 
 async def test_certificate_is_that_of_the_name(tmp_path_factory: pytest.TempPathFactory) -> None:

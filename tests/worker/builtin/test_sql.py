@@ -58,9 +58,6 @@ def affected(number: int, **more: object) -> dict[str, object]:
     return {"rows_affected": number, "message": f"Query executed successfully, {number} rows affected", **more}
 
 
-# --- results -----------------------------------------------------------------------------------------------------------
-
-
 async def test_statement_reports_rows_affected(bench: SqlBench) -> None:
     parameters = {"day": "{{ input.day }}", "amount": 1.5, "more": ["{{ input.n }}", None]}
     assert await bench.execute(INSERT, parameters=parameters, input={"day": "mon", "n": 5}) == affected(1)
@@ -220,9 +217,6 @@ async def test_text_is_bound_without_a_type(database: str) -> None:
     assert read["rows"] == [{"n": 0}]
 
 
-# --- the transaction ---------------------------------------------------------------------------------------------------
-
-
 async def test_failed_statement_leaves_nothing(bench: SqlBench) -> None:
     failure = await bench.fail("INSERT INTO days VALUES ('a', 1, ''), ('b', -1, '')")
     assert not failure.retryable
@@ -331,9 +325,6 @@ async def test_value_of_sqlite_has_a_limit(tmp_path: Path) -> None:
     assert (error.type, error.retryable) == ("sqlite_toobig", False)
 
 
-# --- failures ----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("statement", "kind"),
     [
@@ -406,9 +397,6 @@ async def test_busy_sqlite_is_retried(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (failure.type, failure.retryable) == ("sqlite_busy", True)
 
 
-# --- the end -----------------------------------------------------------------------------------------------------------
-
-
 def sleeping(url: str) -> list[tuple[Any, ...]]:
     """Return the sessions that run the statement; a session of this test has the text in its own."""
     return rows(url, "SELECT pid FROM pg_stat_activity WHERE query LIKE 'INSERT%%pg_sleep(600)%%' AND state = 'active'")
@@ -453,9 +441,6 @@ async def test_timeout_is_that_of_the_server_too(database: str) -> None:
 async def test_endless_statement_of_sqlite_is_interrupted(tmp_path: Path) -> None:
     failure = await SqlBench(f"sqlite:///{tmp_path}/own.db").fail(SQLITE_ENDLESS, timeout=0.5)
     assert failure.type == "timed_out"
-
-
-# --- procedures --------------------------------------------------------------------------------------------------------
 
 
 async def test_procedure_gets_bound_arguments(database: str) -> None:
@@ -517,9 +502,6 @@ async def test_unknown_procedure_is_not_retried(database: str) -> None:
 async def test_sqlite_has_no_procedures(tmp_path: Path) -> None:
     failure = await SqlBench(f"sqlite:///{tmp_path}/own.db").fail_call("refresh", [])
     assert (failure.type, failure.retryable) == ("wrong_input", False)
-
-
-# --- what a worker allows ----------------------------------------------------------------------------------------------
 
 
 async def test_connection_is_one_of_the_settings(tmp_path: Path) -> None:

@@ -137,8 +137,6 @@ class LogArchiver:
         await self._remove(state, fold, now)
         return is_more
 
-    # --- into the archive ----------------------------------------------------------------------------------------------
-
     async def _archive_commits(self, state: LogArchiveState, end: int, now: datetime) -> tuple[LogArchiveState, bool]:
         commits, after, head = self._commits, state.last(self._source), LogHead(self._commits.key)
         async for segment in commits.archive.back(self._source, state):
@@ -203,8 +201,6 @@ class LogArchiver:
         written = await self._commits.archive.write(source or self._source, messages, state, self._origin, head)
         _log.info("archived", action="archived", source=source or self._source, messages=len(messages))
         return written, is_more
-
-    # --- out of the streams --------------------------------------------------------------------------------------------
 
     async def _remove(self, state: LogArchiveState, fold: FoldCopy, now: datetime) -> None:
         if upto := await self._removable(state, fold, now):

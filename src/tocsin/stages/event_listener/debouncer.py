@@ -86,8 +86,6 @@ class Debouncer:
         self._full: dict[str, float] = {}
         """When this process recorded last that a trigger has too many keys."""
 
-    # --- events ----------------------------------------------------------------------------------------------------------
-
     async def hold(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
         """Hold events, by the message id of their requests.
 
@@ -204,8 +202,6 @@ class Debouncer:
         for result in results:
             if isinstance(result.error, LogUnavailable):
                 raise result.error
-
-    # --- ends ------------------------------------------------------------------------------------------------------------
 
     def on_timer(self, recorded: Recorded[Message], states: States) -> Step:
         """Request the execution of a window that is over.

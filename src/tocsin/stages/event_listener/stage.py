@@ -143,8 +143,6 @@ class EventListener:
         self.index = index
         self._readers: dict[EventDurable, asyncio.Task[None]] = {}
 
-    # --- loops -----------------------------------------------------------------------------------------------------------
-
     async def follow(self) -> None:
         """Follow which triggers are in force."""
         await self.index.follow()
@@ -254,8 +252,6 @@ class EventListener:
                 for message in messages:
                     await message.in_progress()
         return messages
-
-    # --- decisions -------------------------------------------------------------------------------------------------------
 
     async def handle_in_room(self, active: ActiveTrigger, deliveries: Sequence[Delivery]) -> None:
         """Handle messages as far as their executions may wait; keep the others until they may.

@@ -84,8 +84,6 @@ class FetchServer:
         is_retried = await self._answer_each(looked_at, claims, chosen, upto)
         return is_retried or len(looked_at) < len(ready)
 
-    # --- which fetches may be answered ---------------------------------------------------------------------------------
-
     async def _await_board(self, upto: int) -> None:
         """Find out for which fetches the board has everything that was stored before they arrived."""
         late = [waiting for waiting in self._fetches if not waiting.is_current]
@@ -110,8 +108,6 @@ class FetchServer:
             else:
                 ready.append(waiting)
         return ready
-
-    # --- claims --------------------------------------------------------------------------------------------------------
 
     async def _store(self, chosen: Sequence[tuple[OpenTask, WaitingFetch]]) -> list[StoredClaim]:
         """Claim reserved tasks; those that are not claimed are open again."""
@@ -168,8 +164,6 @@ class FetchServer:
                 await self._log.append(fact, expect=facts[-1].sequence)
             self._board.withdraw(task)
         return True
-
-    # --- answers -------------------------------------------------------------------------------------------------------
 
     async def _answer_each(
         self,

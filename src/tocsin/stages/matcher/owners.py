@@ -71,8 +71,6 @@ class Owners:
         self._crowd: tuple[object, ...] = ()
         """The agents and the decisions at the last look."""
 
-    # --- the fold ------------------------------------------------------------------------------------------------------
-
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
         fact, sequence = recorded.message, recorded.sequence
@@ -104,8 +102,6 @@ class Owners:
             self._tails.setdefault(resource, 0)
             for recorded in history:
                 self.learn(recorded)
-
-    # --- decisions -----------------------------------------------------------------------------------------------------
 
     async def settle(self, *, since: float) -> None:
         """See that needed resources and declared shards have owners.
@@ -246,8 +242,6 @@ class Owners:
             reason=fact.reason,
             epoch=sequence,
         )
-
-    # --- questions -----------------------------------------------------------------------------------------------------
 
     def epoch(self, task: OpenTask) -> int | None:
         """Return the epoch of a task's owner; None: any agent gets the task."""

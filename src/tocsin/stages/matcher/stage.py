@@ -130,8 +130,6 @@ class Matcher:
         self._changed = asyncio.Event()
         self._is_roll_called = False
 
-    # --- loops -----------------------------------------------------------------------------------------------------------
-
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
         await self._leadership.run()
@@ -187,8 +185,6 @@ class Matcher:
             await self._clock.sleep(INTERVAL_S)
             self._changed.set()
 
-    # --- inputs ----------------------------------------------------------------------------------------------------------
-
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
         try:
@@ -213,8 +209,6 @@ class Matcher:
         """Note that a task reached no process."""
         self._checks.note_absence(agent_id, claim)
         self._changed.set()
-
-    # --- decisions -------------------------------------------------------------------------------------------------------
 
     def _knows_all(self) -> bool:
         return self._is_complete and self._decisions.is_complete

@@ -127,8 +127,6 @@ class Trials:
             now = self._monotonic()
             self._used_until = {name: until for name, until in self._used_until.items() if until > now}
 
-    # --- tokens ----------------------------------------------------------------------------------------------------------
-
     def _accounts(self, name: str) -> tuple[tuple[str, TokenBucket], ...]:
         return ((name, OF_NAME),) if name in self._reserved else ((name, OF_NAME), (_ALL, SHARED))
 

@@ -130,8 +130,6 @@ class Sender:
         self._knows_silences = False
         self.is_complete = False
 
-    # --- loops -----------------------------------------------------------------------------------------------------------
-
     async def lead(self) -> None:
         """Hold the leader lease, or try to."""
         await self._leadership.run()
@@ -199,8 +197,6 @@ class Sender:
         except LogUnavailable:
             return 0
         return stored[0].sequence if stored else 0
-
-    # --- decisions -------------------------------------------------------------------------------------------------------
 
     async def run_once(self, now: datetime) -> None:
         """Prepare the messages that are due at `now` (UTC), and begin to send them."""

@@ -90,8 +90,6 @@ class Notifier:
         )
         return cls(settings.defaults, sender)
 
-    # --- decisions -------------------------------------------------------------------------------------------------------
-
     def on_event(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
         """Raise the notifications of an event."""
         match recorded.message:

@@ -29,9 +29,6 @@ _RESERVED: Final = (
 )
 
 
-# --- the report ------------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True, slots=True)
 class Change:
     """An object on the server and its change.
@@ -92,9 +89,6 @@ def _plain(value: object) -> object:
     if isinstance(value, list):
         return sorted(value) or None
     return value or None
-
-
-# --- streams ---------------------------------------------------------------------------------------------------------
 
 
 async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None, *, is_plan: bool) -> Change:
@@ -250,9 +244,6 @@ def overlaps(ours: str, theirs: str) -> bool:
         if our_token != their_token and "*" not in {our_token, their_token}:
             return False
     return len(our_tokens) == len(their_tokens)
-
-
-# --- durables --------------------------------------------------------------------------------------------------------
 
 
 async def ensure_consumer(

@@ -45,8 +45,6 @@ class NatsEventLog:
         """The largest message that the server accepts, with its headers (`max_payload`)."""
         return self._connection.client.max_payload
 
-    # --- writing -----------------------------------------------------------------------------------------------------
-
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store an event if the last sequence of its scope is `expect`; return its sequence."""
         return await self._writer.store(Append((fact,), expect))
@@ -78,8 +76,6 @@ class NatsEventLog:
         except JetStreamError as error:
             if error.err_code != wire.MESSAGE_GONE:
                 raise
-
-    # --- reading -----------------------------------------------------------------------------------------------------
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the last message of each subject of a scope, oldest first."""
