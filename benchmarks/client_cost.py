@@ -107,7 +107,10 @@ async def _stage(installation: Installation, name: str, client: FastClient, mess
 
     subscription = BoundSubscription(spec.name, spec.stream, spec.filters, lambda *_: DONE)
     stage = BoundStage(spec.name, (subscription,))
-    loop: Any = SimpleNamespace(proposals=SimpleNamespace(ask=answer))
+
+    async def catch_up() -> None: ...
+
+    loop: Any = SimpleNamespace(proposals=SimpleNamespace(ask=answer, catch_up=catch_up))
     policy = EdgeDecisions(loop, Sources(installation.log, installation.projections, installation.clock))
     broker = NatsBroker(installation.settings.nats.url, logger=None, apply_types=False)
     broker.include_router(stage_router(stage, policy, installation.names, fast_client=client))

@@ -230,7 +230,7 @@ async def test_job_that_waits_for_a_retry_is_pending(client: httpx.AsyncClient) 
 
 async def test_job_of_a_workflow_is_an_ordinary_job(client: httpx.AsyncClient) -> None:
     queue = fresh()
-    first = {**job("a", queue, tags=["x"], retry={"max_attempts": 2, "initial_interval_ms": 1}), "meta": {"k": 1}}
+    first = {**job("a", queue, tags=["x"], retry={"max_attempts": 2, "initial_interval_ms": 1_000}), "meta": {"k": 1}}
     workflow = await created(client, {"type": "chain", "steps": [first, job("b", queue)]})
     [task] = await fetched(client, queue)
     assert (task["workflow_id"], task["meta"]["k"], task["tags"]) == (workflow["id"], 1, ["x"])

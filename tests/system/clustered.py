@@ -41,7 +41,7 @@ async def lose_majority(tocsin: Site, cluster: RunningCluster) -> None:
     """Isolate one node: it answers for a while for the streams that it led."""
     await kill(*cluster.nodes[1:])
     connection, names = tocsin.installation.connection, tocsin.installation.names
-    leaderless = {names.stream(Stream.LEDGER), names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION)}
+    leaderless = {names.commits_stream, names.stream(Stream.LOG), names.bucket_stream(Bucket.INSTALLATION)}
 
     async def is_silent() -> bool:
         for stream in leaderless:

@@ -32,7 +32,7 @@ from tests.system.processes import STAGES_WITHOUT_CLOCK, Program, Site
 from tocsin import telemetry
 from tocsin.adapters.nats.server.cluster import RunningCluster
 from tocsin.domain.events import Due, Message, Recorded
-from tocsin.subjects import MATCHER_LEASE, TICKER_LEASE, Bucket, Stream
+from tocsin.subjects import MATCHER_LEASE, TICKER_LEASE, Bucket
 
 Victim: TypeAlias = Literal["ticker", "node", "matcher"]
 USUAL: Final[tuple[Victim, ...]] = ("ticker", "node")
@@ -114,7 +114,7 @@ class Failover:
     async def _kill_node(self) -> None:
         assert self._cluster is not None
         names, connection = self._tocsin.installation.names, self._tocsin.installation.connection
-        info = await connection.manage(f"STREAM.INFO.{names.stream(Stream.LEDGER)}")
+        info = await connection.manage(f"STREAM.INFO.{names.commits_stream}")
         leader = self._cluster.node(info["cluster"]["leader"])
         await self._tocsin.trigger(KILL["name"], reason="node")
         os.kill(leader.server.pid, signal.SIGKILL)
