@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..domain.events import Message, Recorded
 from ..domain.execution import Execution
@@ -30,8 +30,29 @@ def is_in_log(ref: Ref[Any]) -> bool:
     return stream_of(ref.key) in DECISION_STREAMS
 
 
-class Asked:
-    """A decision that a part of the process requests."""
+class Answered(Generic[T]):
+    """A decision that is answered once it is stored."""
+
+    cause: str
+    """The name of the cause (`domain.commit.CommitEvent`)."""
+
+    def __init__(self, by: str) -> None:
+        self.by = by
+        self.stored: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def fail(self, error: Exception) -> None:
+        """Answer: it cannot be decided, or not be stored."""
+        if not self.stored.done():
+            self.stored.set_exception(error)
+
+    def answer(self, result: T) -> None:
+        """Answer: it is stored."""
+        if not self.stored.done():
+            self.stored.set_result(result)
+
+
+class Asked(Answered[Step]):
+    """A decision that a part of the process requests, answered with its stored events."""
 
     def __init__(
         self,
@@ -50,7 +71,7 @@ class Asked:
 
         `changed`, `sent`: the results that earlier steps of the decision stored.
         """
-        self.by = by
+        super().__init__(by)
         self.subscription = subscription
         self.recorded = recorded
         self.read = read
@@ -59,18 +80,10 @@ class Asked:
         self.cause = f"{source}-{recorded.sequence}"
         self.step: Step | None = None
         """The decision, as it is made last."""
-        self.stored: asyncio.Future[Step] = asyncio.get_running_loop().create_future()
-        """The decision with its stored events."""
-
-    def fail(self, error: Exception) -> None:
-        """Answer: it cannot be decided, or not be stored."""
-        if not self.stored.done():
-            self.stored.set_exception(error)
 
     def settle(self) -> None:
-        """Answer: it is stored."""
-        if not self.stored.done() and self.step is not None:
-            self.stored.set_result(self.step)
+        if self.step is not None:
+            self.answer(self.step)
 
 
 class AskedView(View):

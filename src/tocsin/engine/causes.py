@@ -16,7 +16,7 @@ from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
-from .asked import Asked
+from .asked import Answered, Asked
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
@@ -193,39 +193,27 @@ class Proposals(Protocol):
         ...
 
 
-class Proposal:
-    """Events of one scope that a part of the process decided by itself."""
+class Proposal(Answered[tuple[int, ...]]):
+    """Events of one scope that a part of the process decided; their numbers answer it."""
 
     def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
         """`expect`: the number of the scope's newest event in the decision; 0: no event.
 
         `known_upto`: see `Fold.allows`.
         """
-        self.by = by
+        super().__init__(by)
+        self.cause = f"0-{expect}"
         self.events = events
         self.expect = expect
         self.known_upto = known_upto
         self.numbers: tuple[int, ...] | None = None
         """The numbers of its events in the commit that is being decided; None: the scope has a newer event."""
-        self.stored: asyncio.Future[tuple[int, ...]] = asyncio.get_running_loop().create_future()
-        """The numbers, or `SequenceConflict`."""
-
-    @property
-    def cause(self) -> str:
-        """The name of the cause (`domain.commit.CommitEvent`)."""
-        return f"0-{self.expect}"
-
-    def fail(self, error: Exception) -> None:
-        """Answer: it cannot be stored."""
-        if not self.stored.done():
-            self.stored.set_exception(error)
 
     def settle(self) -> None:
-        """Answer: everything on which it rests is stored."""
         if self.numbers is None:
             self.refuse()
-        elif not self.stored.done():
-            self.stored.set_result(self.numbers)
+        else:
+            self.answer(self.numbers)
 
     def refuse(self) -> None:
         """Answer: the event that it rests on is not the newest."""
@@ -233,29 +221,21 @@ class Proposal:
         self.fail(SequenceConflict(f"event {self.expect:,} is not the newest of {scope}"))
 
 
-class Note:
+class Note(Answered[None]):
     """An event of the log itself that a part of the process stores."""
 
     cause = "@"
 
     def __init__(self, by: str, event: LogEvent) -> None:
-        self.by = by
+        super().__init__(by)
         self.event = event
-        self.stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def fail(self, error: Exception) -> None:
-        """Answer: it cannot be stored."""
-        if not self.stored.done():
-            self.stored.set_exception(error)
 
     def settle(self) -> None:
-        """Answer: it is stored."""
-        if not self.stored.done():
-            self.stored.set_result(None)
+        self.answer(None)
 
 
 OfPart: TypeAlias = Proposal | Note | Asked
-"""A decision that a part of the process made, or requests; it is answered once stored."""
+"""A decision that a part of the process made, or requests."""
 Cause: TypeAlias = MessageCause | DeadlineCause | OfPart
 
 

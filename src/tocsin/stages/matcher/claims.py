@@ -157,8 +157,7 @@ class Claims:
             tasks = [(task, started) for task, started in tasks if self._may_be_claimed(task, started)]
             if not tasks:
                 break
-            expect = newer[-1].sequence
-            [written] = await self._log.write([Append(tuple(started for _, started in tasks), expect)])
+            [written] = await self._log.write([Append(tuple(started for _, started in tasks), newer[-1].sequence)])
             claims += self._confirmed(tasks, written)
             tasks = tasks[len(written.sequences) :]
             if not isinstance(written.error, OutdatedState):
