@@ -1,5 +1,6 @@
 """Views of the log of commits in a process that has read less of it than another."""
 
+import asyncio
 from contextlib import aclosing
 
 import msgspec
@@ -53,4 +54,9 @@ async def test_follower_stores_nothing_on_undone_events() -> None:
             with pytest.raises(SequenceConflict):
                 await world.log.append(two, expect=number)
             assert (await anext(batches)).undone
+            with pytest.raises(SequenceConflict):  # the follower did not come back for more
+                await world.log.append(two, expect=number)
+            following = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(0)
             await world.log.append(two, expect=number)
+            await following

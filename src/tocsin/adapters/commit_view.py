@@ -55,6 +55,8 @@ class _Feed:
         self.is_early = is_early
         self.undone: dict[str, None] = {}
         """Scopes with events that the follower has and that are not stored."""
+        self.handed: dict[str, None] = {}
+        """Such scopes in the batch that the follower takes now."""
         self.filters = filters or STREAM_SUBJECTS[stream]
         self.events: deque[SharedEvent] = deque()
         self.is_stored = False
@@ -147,7 +149,7 @@ class CommitView:
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back shown decisions of scopes. `newest`: the newest stored event's number."""
-        known = {scope: self.fold.all_events(scope) or () for scope in scopes}
+        known = {scope: newest_events(self.fold, (scope,)) for scope in scopes}
         for feed in self._feeds:
             if not feed.is_early:
                 continue
@@ -226,10 +228,10 @@ class CommitView:
             yield past, True, max(upto, after or 0), ()  # another process has read more
             while True:
                 events = await feed.take()
-                undone = tuple(feed.undone)
-                feed.undone.clear()
+                feed.handed, feed.undone = feed.undone, {}
                 newer = [event for event in events if event.sequence > (after or 0)]
-                yield newer, True, max(self._number, after or 0), undone
+                yield newer, True, max(self._number, after or 0), tuple(feed.handed)
+                feed.handed = {}
 
     @contextmanager
     def fed(self, subject: str, events: list[SharedEvent]) -> Iterator[None]:
@@ -294,7 +296,7 @@ class CommitView:
         appends = [write for write in writes if isinstance(write, Append)]
         known = [await self._known_upto(*of) for of in zip(filter(None, scopes), appends, strict=True)]
         # Until the follower forgets the undone events, other events may have their numbers.
-        undone = {scope for feed in self._feeds for scope in feed.undone}
+        undone = {scope for feed in self._feeds for scope in (*feed.undone, *feed.handed)}
         stored = [
             self.proposals.propose(by, write.events, expect=NEVER if scope in undone else write.expect, known_upto=upto)
             for scope, write, upto in zip(filter(None, scopes), appends, known, strict=True)
