@@ -86,6 +86,11 @@ def test_queue_is_paused_again_after_a_snapshot() -> None:
     assert "all well" in told(play(1_000_002, "separate"))
 
 
+def test_undone_owner_and_outdated_claim_hold_nothing_up() -> None:
+    """A matcher learned an owner that was not stored, and a refused claim rested on an event less than the board."""
+    assert "all well" in told(play(7_500_004, "fused"))
+
+
 def test_seeds_share_all_layouts() -> None:
     assert {engine_of(seed) for seed in range(30)} == set(get_args(Engine))
 

@@ -144,20 +144,20 @@ class Claims:
         """
         claims: list[StoredClaim] = []
         for _ in range(TRIES):
-            expect = self._board.newest(scope)
-            newer = [recorded for recorded in await self._log.load(scope) if recorded.sequence > expect]
-            if not newer:  # the execution is over, and has left the fold
+            known, facts = self._board.newest(scope), await self._log.load(scope)
+            if not facts:  # the execution is over, and has left the fold
                 for task, _ in tasks:
                     self._board.withdraw(task)
                 break
-            for recorded in newer:
-                learn_event(self._board, scope, recorded)
-            self._board.see(scope, newer[-1].sequence)
+            for recorded in facts:
+                if recorded.sequence > known:  # none, if the board learned them meanwhile
+                    learn_event(self._board, scope, recorded)
+            self._board.see(scope, facts[-1].sequence)
             self._agents.read()
             tasks = [(task, started) for task, started in tasks if self._may_be_claimed(task, started)]
             if not tasks:
                 break
-            [written] = await self._log.write([Append(tuple(started for _, started in tasks), newer[-1].sequence)])
+            [written] = await self._log.write([Append(tuple(started for _, started in tasks), facts[-1].sequence)])
             claims += self._confirmed(tasks, written)
             tasks = tasks[len(written.sequences) :]
             if not isinstance(written.error, OutdatedState):

@@ -86,6 +86,12 @@ class Owners:
         if (shard := ownership.shard_of(fact.resource)) is not None:
             self._board.bind((shard,))
 
+    def forget(self, scope: str) -> None:
+        """Forget the owners of a resource: its learned events are not stored after all."""
+        resource = scope.removeprefix("ownership.").removesuffix(".>")
+        self._terms.pop(resource, None)
+        self._tails.pop(resource, None)
+
     async def _load(self, resources: Iterable[str]) -> None:
         """Read the owners of resources, and free the shards that never had one."""
         unread = [resource for resource in resources if resource not in self._tails]

@@ -139,6 +139,7 @@ class Matcher:
         async for batch in self._log.follow(Stream.LOG, *FILTERS, after=None, decode=followed_tasks.unread):
             for scope in batch.undone:
                 self.board.forget(scope)
+                self._owners.forget(scope)
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
