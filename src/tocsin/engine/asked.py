@@ -30,11 +30,10 @@ def is_in_log(ref: Ref[Any]) -> bool:
     return stream_of(ref.key) in DECISION_STREAMS
 
 
-class Answered(Generic[T]):
+class Promised(Generic[T]):
     """A decision that is answered once it is stored."""
 
-    cause: str
-    """The name of the cause (`domain.commit.CommitEvent`)."""
+    cause: str  # its name, as in `domain.commit.CommitEvent`
 
     def __init__(self, by: str) -> None:
         self.by = by
@@ -51,7 +50,7 @@ class Answered(Generic[T]):
             self.stored.set_result(result)
 
 
-class Asked(Answered[Step]):
+class Asked(Promised[Step]):
     """A decision that a part of the process requests, answered with its stored events."""
 
     def __init__(

@@ -16,7 +16,7 @@ from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
 from ..subjects import Stream
-from .asked import Answered, Asked
+from .asked import Asked, Promised
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
@@ -193,7 +193,7 @@ class Proposals(Protocol):
         ...
 
 
-class Proposal(Answered[tuple[int, ...]]):
+class Proposal(Promised[tuple[int, ...]]):
     """Events of one scope that a part of the process decided; their numbers answer it."""
 
     def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
@@ -221,7 +221,7 @@ class Proposal(Answered[tuple[int, ...]]):
         self.fail(SequenceConflict(f"event {self.expect:,} is not the newest of {scope}"))
 
 
-class Note(Answered[None]):
+class Note(Promised[None]):
     """An event of the log itself that a part of the process stores."""
 
     cause = "@"
