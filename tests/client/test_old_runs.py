@@ -49,7 +49,7 @@ class Old:
             opened_once(lambda: open_history(f"sqlite:///{world.folder}/history.db"))
         )
 
-        async def unused() -> Any:  # noqa: ANN401 - never called
+        async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
             raise NotImplementedError
 
         return LocalOperator(

@@ -111,7 +111,7 @@ async def test_execution_continues_the_trace_of_its_caller(world: World, given: 
 async def test_execution_continues_the_current_trace(world: World, transport: str) -> None:
     """A command line, or a program with an operator, is itself part of a trace."""
 
-    async def unused() -> Any:  # noqa: ANN401 - never called
+    async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
         raise NotImplementedError
 
     operator: Operator = HttpOperator(ApiClient(world.client), world.clock)

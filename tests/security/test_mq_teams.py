@@ -23,6 +23,7 @@ from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.bootstrap.nats_roles import MQ_EXECUTOR
 from tocsin.bootstrap.provision import health_target
 from tocsin.domain.events import Completed, Envelope, PoisonMessage
+from tocsin.services.jobs import Registry
 from tocsin.services.queues import queues
 from tocsin.settings import Settings
 
@@ -104,7 +105,8 @@ async def test_tasks_of_a_team_are_its_own(secured: Server, tmp_path: Path) -> N
             await tocsin.trigger(job)
         for subject in ("mq.team.payments.nightly", "mq.team.billing", "mq.scheduled.nightly"):
             await tocsin.stored(subject, Envelope, 1)
-        [queue] = [queue for queue in await queues(health_target(it)) if queue.name == "outside"]
+        jobs = Registry(it.log, it.projections, it.clock).jobs
+        [queue] = [queue for queue in await queues(health_target(it), jobs) if queue.name == "outside"]
         assert queue.handed_over == len(DURABLES)
         ids = {}
         for job, durable in DURABLES.items():

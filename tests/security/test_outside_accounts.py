@@ -24,6 +24,7 @@ from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.bootstrap import STAGE_NAMES, Installation
 from tocsin.bootstrap.api_server import serving
 from tocsin.bootstrap.nats_roles import permissions
+from tocsin.services.jobs import Registry
 from tocsin.services.queues import queues
 from tocsin.settings import Settings
 from tocsin.subjects import STREAM_SUBJECTS, Bucket, matches
@@ -310,7 +311,8 @@ async def test_outsiders_do_not_hear_requests_of_others(secured: Server) -> None
 
 async def test_viewer_lists_the_queues(secured: Server, tmp_path: Path) -> None:
     async with victim(secured, tmp_path), connected(secured, tmp_path, "viewer") as viewer:
-        found = {queue.name: queue.transport for queue in await queues(bootstrap.health_target(viewer))}
+        jobs = Registry(viewer.log, viewer.projections, viewer.clock).jobs
+        found = {queue.name: queue.transport for queue in await queues(bootstrap.health_target(viewer), jobs)}
         assert found == {"default": "matched", "outside": "mq", "teams": "matched"}
 
 

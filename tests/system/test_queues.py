@@ -20,6 +20,12 @@ async def queues(tocsin: Running, *args: str) -> dict[str, Any]:
     return answer
 
 
+async def test_queue_exists_before_its_job_is_displayed(nats_url: str, tmp_path: Path) -> None:
+    async with running(nats_url, tmp_path, stages=("planner",)) as tocsin:  # no registrar displays the job
+        await tocsin.apply({"name": "mails", "function": "load", "queue": "mail"})
+        assert (await queues(tocsin, "pause", "mail", "--reason", "deploy"))["changed"] is True
+
+
 async def test_operator_pauses_purges_and_resumes(nats_url: str, tmp_path: Path) -> None:
     worker = Worker(queues=["default", "mail"], name="team-1")
 

@@ -121,7 +121,9 @@ async def serving(
             doctor=lambda: examine(health_target(installation)),
             leadership=lambda: leadership_of(health_target(installation).inspection),
             unheard_streams=SharedRead(partial(unheard_streams_of, installation)).answer,
-            queue_details=lambda sees, reaches: queues(health_target(installation), sees=sees, reaches=reaches),
+            queue_details=lambda sees, reaches: queues(
+                health_target(installation), registry.jobs, sees=sees, reaches=reaches
+            ),
             fetches=await stack.enter_async_context(fetches.running()),
             arrivals=await stack.enter_async_context(aclosing(EventWaiter(installation.log))),
             webhooks=Webhooks(registry.jobs, settings.triggers.webhooks, queue, clock, key),

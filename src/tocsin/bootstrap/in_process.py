@@ -220,7 +220,7 @@ def operator_in_memory(
 ) -> LocalOperator:
     """Return the operator of an installation in memory. `history`: None opens that of its recorder."""
 
-    async def queues() -> Any:  # noqa: ANN401 - it raises
+    async def queues(_: object) -> Any:  # noqa: ANN401 - it raises
         raise NotInMemory("the list of queues")
 
     async def status() -> Any:  # noqa: ANN401 - it raises

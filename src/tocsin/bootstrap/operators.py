@@ -18,7 +18,7 @@ from ..subjects import Stream
 if TYPE_CHECKING:  # a command over HTTP imports no client of NATS
     from ..services.definition_settings import UnheardStreams
     from ..services.health import Status
-    from ..services.queues import QueueDetails
+    from ..services.queues import ListJobs, QueueDetails
     from .installation import Installation
 
 _SQLITE: Final = "sqlite:///"
@@ -109,12 +109,12 @@ async def unheard_streams_of(installation: "Installation") -> "UnheardStreams":
         return UnheardStreams()  # a warning is no reason to refuse a plan
 
 
-async def queue_details(installation: "Installation") -> "tuple[QueueDetails, ...]":
+async def queue_details(installation: "Installation", list_jobs: "ListJobs") -> "tuple[QueueDetails, ...]":
     """Return all queues (see `services.queues`)."""
     from ..services import queues  # noqa: PLC0415 - few operations need it
     from .provision import health_target  # noqa: PLC0415
 
-    return await queues.queues(health_target(installation))
+    return await queues.queues(health_target(installation), list_jobs)
 
 
 def local_actor(source: str) -> Actor:

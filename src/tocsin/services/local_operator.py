@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operat
     from .operations.execution_requests import Cancellation
     from .operations.fan_out import FanOut
     from .operations.lookup import ExecutionMatch
-    from .queues import QueueDetails
+    from .queues import ListJobs, QueueDetails
     from .statements import StatementResult
     from .timeline import JobRevision
     from .trigger_test import GivenEvent, TriggerAnswer
@@ -63,7 +63,7 @@ class LocalOperator:
         clock: Clock,
         *,
         history: OpenHistory,
-        queues: "Callable[[], Awaitable[tuple[QueueDetails, ...]]]",
+        queues: "Callable[[ListJobs], Awaitable[tuple[QueueDetails, ...]]]",
         status: "Callable[[], Awaitable[Status]]",
         settings: Settings,
         unheard_streams: Callable[[], Awaitable[UnheardStreams]] | None = None,
@@ -81,11 +81,11 @@ class LocalOperator:
         self._stored = stored
         self._clock = clock
         self._history = history
-        self._queues = queues
         self._status = status
         self._unheard_streams = unheard_streams
         self._by = by
         self._registry = Registry(log, projections, clock, bridged=bridged)
+        self._queues = queues
         self._agents = AgentRegistry(log, projections)
 
     async def jobs(self) -> tuple[Job, ...]:
@@ -301,7 +301,7 @@ class LocalOperator:
         )
 
     async def queues(self) -> "tuple[QueueDetails, ...]":
-        return await self._queues()
+        return await self._queues(self._registry.jobs)
 
     async def hold_ups(self, match: "ExecutionMatch") -> tuple[HoldUp, ...]:
         return await self._hold_ups().of(match.facts)
@@ -313,15 +313,14 @@ class LocalOperator:
         from . import queues  # noqa: PLC0415 - see above
 
         return await queues.switch(
-            self._log, await self._queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
+            self._log, await self.queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
         )
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
         from . import queues  # noqa: PLC0415 - see above
 
-        known = await self._queues()
         return await queues.purge(
-            self._log, known, queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
+            self._log, await self.queues(), queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
         )
 
     async def shards(self) -> ShardMap:

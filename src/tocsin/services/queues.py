@@ -12,18 +12,17 @@ from .. import subjects
 from ..domain import duration
 from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
-from ..domain.definition import STORED
 from ..domain.events import Actor
-from ..domain.job_record import Registration
 from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
 from ..ports import Clock, EventLog
 from ..ports.summaries import HistorySummaries, QueueCounts
 from ..settings import Queue as Section
-from ..subjects import JOB_EXECUTORS, Bucket, Stream, mq_executors
+from ..subjects import JOB_EXECUTORS, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
 from .change_room import ChangeRoom
 from .health.status import HealthTarget
+from .jobs import Job
 from .operations.errors import NotFound
 from .queue_decisions import (
     PurgeAnswer,
@@ -40,6 +39,7 @@ Sees: TypeAlias = Callable[[Owned], bool]
 """Whether a caller may see a job."""
 Reaches: TypeAlias = Callable[[str], bool]
 """Whether a caller may know of a queue, as far as namespaces are concerned."""
+ListJobs: TypeAlias = Callable[[], Awaitable[Sequence[Job]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ def everything(_: Owned | str) -> bool:
 
 
 async def queues(
-    target: HealthTarget, *, sees: Sees = everything, reaches: Reaches = everything
+    target: HealthTarget, list_jobs: ListJobs, *, sees: Sees = everything, reaches: Reaches = everything
 ) -> tuple[QueueDetails, ...]:
     """Return the queues that a caller reaches, with the jobs that it sees.
 
@@ -97,20 +97,19 @@ async def queues(
         LogUnavailable: the log did not answer.
     """
     settings = target.settings
-    entries, agents, waiting, outside = await asyncio.gather(
-        target.projections.entries(Bucket.DEFINITIONS),
+    listed, agents, waiting, outside = await asyncio.gather(
+        list_jobs(),  # a display of jobs may lack a job that was registered just now
         AgentRegistry(target.log, target.projections).agents(),
         backlogs(target.projections),
         _durables(target, Stream.MQ),
     )
     jobs: dict[str, set[str]] = defaultdict(set)
     functions, seen_jobs, is_hidden = set[str](), set[str](), False
-    for body in entries.values():
-        registration = Registration.model_validate_json(body, context=STORED)
-        if not sees(registration):
+    for job in listed:
+        if not sees(job):
             is_hidden = True
             continue
-        definition = registration.definition
+        definition = job.definition
         seen_jobs.add(definition.name)
         for step in definition.steps():
             jobs[step.queue or definition.queue].add(definition.name)
