@@ -94,7 +94,7 @@ async def test_unknown_format_stops_readers_and_is_not_foreign() -> None:
 
 
 async def test_api_ends_at_an_unknown_format(nats_url: str, tmp_path: Path) -> None:
-    async with site(nats_url, tmp_path) as tocsin:
+    async with site(nats_url, tmp_path, metrics={"enabled": False}) as tocsin:
         gateway = tocsin.start_gateway(free_port())
         await tocsin.ready()
         commits = tocsin.installation.commits
