@@ -1,4 +1,8 @@
-"""The decisions of a process on the log of commits, as an event log."""
+"""The decisions of a process on the log of commits, as an event log.
+
+Followers share the events of each commit, which is read once. An event's sequence is its number. An event that was stored before a follower began is
+read from the log of commits again, so that no event stays in memory. A scope is read from the fold if it has it.
+"""
 
 import asyncio
 import sys

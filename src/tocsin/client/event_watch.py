@@ -1,4 +1,8 @@
-"""One follower of events for all callers of a client that wait for executions."""
+"""One follower of events for all callers of a client that wait for executions.
+
+Callers that wait for executions of one job share its follower. Beyond `MAX_FOLLOWERS` jobs, one follower of all jobs serves the
+rest, so that a client opens few connections however many executions it waits for.
+"""
 
 import asyncio
 from collections import defaultdict

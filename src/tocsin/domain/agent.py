@@ -1,4 +1,8 @@
-"""Registered worker processes, and agents as the command line and the API show them."""
+"""Registered worker processes, and agents as the command line and the API show them.
+
+A hold list is what a worker process sends: what it registered with, and the tasks that it holds. It is hostile input, so
+every field is bounded. Its name and id come from its subject, never from its body.
+"""
 
 import re
 from collections.abc import Iterable, Mapping

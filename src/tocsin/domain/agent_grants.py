@@ -1,4 +1,8 @@
-"""Grants of agents: the tasks that agents of a name may get."""
+"""Grants of agents: the tasks that agents of a name may get.
+
+An event holds all grants of a name, so that the newest alone is the state. A name without an event has no grants: its
+agents get what they announce, or nothing if the settings require grants.
+"""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final

@@ -1,4 +1,7 @@
-"""The tree by which the steps of a job with callbacks run."""
+"""The tree by which the steps of a job with callbacks run.
+
+The callbacks are those of a batch, whose only member is the graph of the other steps.
+"""
 
 from collections.abc import Sequence
 from typing import Final

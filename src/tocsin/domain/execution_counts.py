@@ -1,4 +1,8 @@
-"""Numbers of ended executions by job and time."""
+"""Numbers of ended executions by job and time.
+
+The history keeps them beside its rows, so that a long time is counted at once. An execution is counted when it ends, until
+its row expires. Thus the counts always equal the ended rows.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,8 @@
-"""Identities: a name and its kind, written `token:deploy`."""
+"""Identities: a name and its kind, written `token:deploy`.
+
+Names are unique within a kind only: a user of the identity provider may have the name of a token, of a user of the command
+line, or of a program. So jobs belong to identities with their kind, and so do the tasks that a worker holds.
+"""
 
 from collections.abc import Collection
 from typing import Final, Literal, TypeAlias, get_args

@@ -1,4 +1,8 @@
-"""Jobs as clients see them: registered jobs, and rows of the history (scratchbird §9.2)."""
+"""Jobs as clients see them: registered jobs, and rows of the history (scratchbird §9.2).
+
+Unlike `ledger.fold`, which serves decisions on undecided time, a record needs only the next event. A deleted job stays
+as a row, so that its executions still belong to a job.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,7 @@
-"""The last run of each job that ended."""
+"""The last run of each job that ended.
+
+The history keeps it beside its rows, so that it outlives them and is read at once.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

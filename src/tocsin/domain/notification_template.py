@@ -1,4 +1,8 @@
-"""Templates of operators for the text of notifications."""
+"""Templates of operators for the text of notifications.
+
+A template is that of `domain.template`, with names of its own. It is rendered with samples when the settings are read, so that an
+undefined name stops the start, and loses no notification.
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""Resources with one owner among the agents, and the choice of the owner."""
+"""Resources with one owner among the agents, and the choice of the owner.
+
+Tasks that need a resource are kept apart from others of their function: the owner offers their lanes, and no other agent does.
+"""
 
 from collections.abc import Collection, Iterable
 from typing import Final, NamedTuple

@@ -1,4 +1,7 @@
-"""The scheduler policy: limits that an administrator sets for the whole installation (scratchbird §3.4)."""
+"""The scheduler policy: limits that an administrator sets for the whole installation (scratchbird §3.4).
+
+Each field is optional. A field that is not set changes nothing, so that a limit can be set alone.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace

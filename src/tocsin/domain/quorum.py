@@ -1,4 +1,9 @@
-"""The acknowledgements of agents for which an execution waits (scratchbird, QUORUM_REQUIRED)."""
+"""The acknowledgements of agents for which an execution waits (scratchbird, QUORUM_REQUIRED).
+
+An execution is proposed to enabled agents. With enough acknowledgements it may run; otherwise it is proposed again, and skipped
+after the last proposal. The state is folded from the execution's own scope. An acknowledgement repeats the sequence of its proposal, so
+one for an earlier proposal changes nothing.
+"""
 
 from collections.abc import Collection, Sequence
 from typing import Final, Literal

@@ -1,4 +1,9 @@
-"""The shard map: which shards there are, and on which of them an execution runs."""
+"""The shard map: which shards there are, and on which of them an execution runs.
+
+A value goes to one of 256 virtual nodes by a fixed hash, and each virtual node to an active shard by rendezvous hashing. So a
+shard that joins or leaves moves its own part of the values, and no other. Both are pure: the same map and value give the
+same shard in every process and version.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache

@@ -1,4 +1,7 @@
-"""Fetches of workers over HTTP, as the API sends them to the matcher."""
+"""Fetches of workers over HTTP, as the API sends them to the matcher.
+
+No stream stores these messages. Every field is bounded, because another process sends it.
+"""
 
 from typing import Annotated, Final, Literal, TypeAlias
 

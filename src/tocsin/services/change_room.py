@@ -1,4 +1,8 @@
-"""The room that `bytes_per_day` leaves for decisions of a namespace (ADR 97)."""
+"""The room that `bytes_per_day` leaves for decisions of a namespace (ADR 97).
+
+A decision on a job, a queue, an agent or a silence is an event of the ledger. Its size is counted before the event is stored, and apart
+from executions. So a fault can only make the quota smaller.
+"""
 
 import asyncio
 from collections import defaultdict

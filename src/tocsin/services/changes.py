@@ -1,4 +1,8 @@
-"""Changes by people and programs, newest first: of jobs, and of the installation."""
+"""Changes by people and programs, newest first: of jobs, and of the installation.
+
+The ledger also holds every instant of every job. It is read backwards in windows, whose width follows the number of changes in
+them, so that a page costs a bounded number of reads wherever it is.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass

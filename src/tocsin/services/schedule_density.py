@@ -1,4 +1,7 @@
-"""Instants of many jobs: their number by time, and herds that fire together."""
+"""Instants of many jobs: their number by time, and herds that fire together.
+
+Jobs with equal schedules share their instants, so that the cost grows with the number of different schedules.
+"""
 
 import re
 from bisect import bisect_left, insort

@@ -1,4 +1,9 @@
-"""SELECT over the tables `sys.…`: a process with a database in memory for one statement."""
+"""SELECT over the tables `sys.…`: a process with a database in memory for one statement.
+
+SQLite runs the statement over rows that were copied for it (`select_process`), so that no statement reaches the history, the files or the
+rows that the caller may not see. An authorizer allows reading of these tables and a list of functions, and nothing else.
+The size of the statement, of each value and of the answer is limited, and so are the work and the memory.
+"""
 
 import sqlite3
 import subprocess

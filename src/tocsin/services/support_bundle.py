@@ -1,4 +1,7 @@
-"""An archive of an installation's state that another person may read."""
+"""An archive of an installation's state that another person may read.
+
+It holds no input, result, text of a person or secret: of the events, only what names and counts things is written.
+"""
 
 import asyncio
 import io

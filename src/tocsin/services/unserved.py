@@ -1,4 +1,7 @@
-"""Queues of jobs that no worker reads, and functions that none has."""
+"""Queues of jobs that no worker reads, and functions that none has.
+
+Nothing is refused because of them: a worker may come later. Executors of hip-62's queue do not say what they can do.
+"""
 
 import difflib
 from collections import defaultdict

@@ -1,4 +1,8 @@
-"""The trace ids of executions, for the log lines about them."""
+"""The trace ids of executions, for the log lines about them.
+
+Only some messages of an execution have its trace context. A process remembers it from those that it read or stored, so that its
+lines about all others have the trace id too.
+"""
 
 import sys
 from collections import OrderedDict

@@ -1,4 +1,7 @@
-"""A watch over the event loop of a simulation."""
+"""A watch over the event loop of a simulation.
+
+An async handler that computes and never waits holds the loop up, so no code in the loop notices. A thread does, and raises an error in the handler.
+"""
 
 import ctypes
 import threading

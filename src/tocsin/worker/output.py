@@ -1,4 +1,8 @@
-"""Output of running attempts on its way to the log: lines, progress and heartbeats."""
+"""Output of running attempts on its way to the log: lines, progress and heartbeats.
+
+Handlers only fill buffers, from any thread. A loop empties them twice a second. So neither a slow nor an absent NATS can
+delay a handler, and a flood of lines only drops lines.
+"""
 
 import asyncio
 import threading

@@ -1,4 +1,8 @@
-"""The section `calendars` of job files: each calendar as a set of dates."""
+"""The section `calendars` of job files: each calendar as a set of dates.
+
+A calendar comes from a list, from an iCalendar file, or from the public holidays of a country (the package `holidays`). Its dates go
+into the definition of each job that names it, so that a decision looks nothing up.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,8 @@
-"""The days of an iCalendar file: its all-day events between two dates."""
+"""The days of an iCalendar file: its all-day events between two dates.
+
+A file may be hostile. Its size, its events and the rules of recurrence are checked before anything is expanded, so that an expansion
+has a small bound.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

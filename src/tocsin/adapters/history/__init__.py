@@ -1,4 +1,8 @@
-"""The history of a database URL, in SQL or Redis, and their shared parts."""
+"""The history of a database URL, in SQL or Redis, and their shared parts.
+
+Most processes have no history, and none has two. A database client is therefore imported only when it is needed;
+importing both would make a start a third slower.
+"""
 
 from contextlib import AbstractAsyncContextManager
 from urllib.parse import urlsplit

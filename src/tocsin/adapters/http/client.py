@@ -1,4 +1,8 @@
-"""An installation operated through its HTTP API: `tocsin --server URL`."""
+"""An installation operated through its HTTP API: `tocsin --server URL`.
+
+Lists, facts and changes are requests. Facts are folded here, as they are beside the log, so that a command shows the same
+through the API and through NATS. The API records the identity of the caller's token.
+"""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress

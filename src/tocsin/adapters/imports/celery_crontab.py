@@ -1,4 +1,7 @@
-"""Celery's `crontab(…)` as a schedule."""
+"""Celery's `crontab(…)` as a schedule.
+
+A time must match all five fields, the two day fields included. A range may run over the end of its field.
+"""
 
 import re
 from typing import Any, Final

@@ -1,4 +1,7 @@
-"""A stream in memory, with its index by subject."""
+"""A stream in memory, with its index by subject.
+
+It stores bodies as bytes, so that every read passes through the codec as it does with a server.
+"""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping

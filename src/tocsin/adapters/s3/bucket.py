@@ -1,4 +1,8 @@
-"""A place in a bucket of S3 or of a compatible store, reached through obstore."""
+"""A place in a bucket of S3 or of a compatible store, reached through obstore.
+
+Every method raises `StoreUnavailable` if the store does not answer or refuses. Its text never has a secret: it has what was
+requested, the status, and the code and message of the store's answer.
+"""
 
 import asyncio
 import re

@@ -1,4 +1,7 @@
-"""The engine of a database, configured for fast writes and readers that never wait."""
+"""The engine of a database, configured for fast writes and readers that never wait.
+
+Values and statements bypass SQLAlchemy's processing of each value, because recording is where the time goes.
+"""
 
 import os
 import sqlite3

@@ -1,4 +1,10 @@
-"""Migration of a database to the tables of this version."""
+"""Migration of a database to the tables of this version.
+
+Each process that opens the history compares the revision of the database. If it is not the newest, the process takes a
+lock, compares again and migrates in one transaction. Two recorders that start together migrate one after the other, and
+a killed migration changes nothing. Alembic is loaded only if there is something to migrate. Downgrades do not exist: an
+older version rejects a database that a newer version has migrated.
+"""
 
 from pathlib import Path
 from typing import Final

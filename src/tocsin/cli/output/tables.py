@@ -1,4 +1,8 @@
-"""Tables that fit the terminal."""
+"""Tables that fit the terminal.
+
+The least important columns are shortened or left out before a line wraps. A table in a pipe has all columns at full
+width and no rule below its headings, because programs read it.
+"""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass

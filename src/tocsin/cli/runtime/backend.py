@@ -1,4 +1,7 @@
-"""The functions of the composition root that tests replace."""
+"""The functions of the composition root that tests replace.
+
+`bootstrap` imports their modules at their first use, so that `tocsin --help` and shell completion start fast.
+"""
 
 from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager

@@ -1,4 +1,8 @@
-"""Readers of running executions with their progress, and of jobs with their last outcome."""
+"""Readers of running executions with their progress, and of jobs with their last outcome.
+
+The progress is looked up for a few executions at each read, in turn, so that the number of requests does not grow with the
+number of rows.
+"""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""The syntax tree of a compiled expression, read from its serialized form (`cel.expr.CheckedExpr`)."""
+"""The syntax tree of a compiled expression, read from its serialized form (`cel.expr.CheckedExpr`).
+
+The library gives its tree away only as Protocol Buffers. The few fields that bounds need are read here, so that no
+library for Protocol Buffers is required.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, TypeAlias

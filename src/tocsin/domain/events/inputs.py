@@ -1,4 +1,7 @@
-"""Inputs: requests, reports and timers."""
+"""Inputs: requests, reports and timers.
+
+A stage decides on each input, and only the decision is an event.
+"""
 
 from datetime import datetime
 from typing import Final, Literal, Self, TypeAlias

@@ -1,4 +1,8 @@
-"""Workflows of the Open Job Spec: ready steps, and the outcome of each node."""
+"""Workflows of the Open Job Spec: ready steps, and the outcome of each node.
+
+A walk visits the tree from its root. It reaches a member only if the members before it allow that, so a nested workflow needs no rule of its own. Nothing is
+stored about nodes: their outcomes follow from the phases of the steps.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum

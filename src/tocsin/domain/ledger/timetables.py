@@ -1,4 +1,9 @@
-"""Timetables: the fields of definitions that decide on time, and the last searches in them."""
+"""Timetables: the fields of definitions that decide on time, and the last searches in them.
+
+Many jobs have equal timetables. They share one object, so that a process can hold the timetables of a million jobs.
+
+The ticker keeps the last searches of all jobs, so that it searches the calendar once for each instant of a schedule.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,7 @@
-"""The rules of a schedule about days: named sets of dates, blackouts, and moves."""
+"""The rules of a schedule about days: named sets of dates, blackouts, and moves.
+
+Everything is text and numbers, as a job's definition stores it, so that decisions look nothing up.
+"""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator

@@ -1,4 +1,8 @@
-"""The replay of a ledger: the decisions on each instant under a definition."""
+"""The replay of a ledger: the decisions on each instant under a definition.
+
+The ledger's own functions decide. The replay only says when: at the time of the recorded decision if the log has one for the
+instant, at the end of an absence of the ticker that contains it, and otherwise as soon after the instant as usual.
+"""
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence

@@ -1,4 +1,7 @@
-"""The order of the steps of a workflow (I6), judged from each step upwards."""
+"""The order of the steps of a workflow (I6), judged from each step upwards.
+
+The domain walks down from the root; both must agree.
+"""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,7 @@
-"""The state and the next instant of every job, calculated once for each ledger."""
+"""The state and the next instant of every job, calculated once for each ledger.
+
+They are counted by audience, so that each caller gets exact numbers without a look at each job.
+"""
 
 from bisect import bisect_left, bisect_right, insort
 from collections import Counter

@@ -1,4 +1,8 @@
-"""The fields of every job that a filter of a list compares."""
+"""The fields of every job that a filter of a list compares.
+
+Jobs are kept in blocks by name, and a block knows what its jobs have together. So a filter looks only at the jobs of few blocks.
+With 100,000 jobs, reaching each of them in memory takes longer than all comparisons.
+"""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,9 @@
-"""Find an execution by its complete id or by its first characters."""
+"""Find an execution by its complete id or by its first characters.
+
+An execution id is unique across jobs but does not name its job. The log finds a complete id with a filter over all jobs. Until the
+planner has decided on a request, the request is found by the id that it chose.
+Subjects cannot be searched by the beginning of a token, so a shortened id is looked up in the history.
+"""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

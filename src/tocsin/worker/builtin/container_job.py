@@ -1,4 +1,7 @@
-"""The Job of Kubernetes that runs a container."""
+"""The Job of Kubernetes that runs a container.
+
+Its name is made of the execution, the step and the attempt, so that a second delivery of the attempt meets the Job of the first.
+"""
 
 import hashlib
 import math

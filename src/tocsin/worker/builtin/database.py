@@ -1,4 +1,7 @@
-"""A transaction in a database, in a thread, which can be cancelled."""
+"""A transaction in a database, in a thread, which can be cancelled.
+
+Each attempt has a connection of its own, so that nothing that a statement leaves in its session reaches another job.
+"""
 
 import asyncio
 import sqlite3

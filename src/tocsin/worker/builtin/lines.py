@@ -1,4 +1,8 @@
-"""The output of a process as lines of the execution."""
+"""The output of a process as lines of the execution.
+
+A process may write faster than lines can be kept, or write no line break at all. So only the newest lines that wait are kept,
+the others are counted, and a long line is cut.
+"""
 
 from collections import deque
 from collections.abc import Callable

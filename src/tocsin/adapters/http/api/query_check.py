@@ -1,4 +1,8 @@
-"""Check the query parameters of a request."""
+"""Check the query parameters of a request.
+
+A request with an unknown name is rejected, so that no filter is silently ignored. The answer lists the invalid values of known
+parameters too; FastAPI would check these only later.
+"""
 
 import inspect
 from collections.abc import Callable, Iterator

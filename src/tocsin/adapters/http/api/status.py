@@ -1,4 +1,8 @@
-"""`/v1/health` for load balancers, `/v1/status` and `/v1/doctor` for operators, `/dev/reset` for the conformance suite."""
+"""`/v1/health` for load balancers, `/v1/status` and `/v1/doctor` for operators, `/dev/reset` for the conformance suite.
+
+`/v1/health` requires no token, so it reports only whether this copy reaches the log, and has read the jobs. `/v1/status` is `tocsin status`, and
+`/v1/doctor` is `tocsin doctor`, whose findings name jobs of every owner.
+"""
 
 from typing import Any, Literal
 

@@ -1,4 +1,7 @@
-"""`/v1/tokens`, the tokens, for administrators; and `/v1/me`, the caller."""
+"""`/v1/tokens`, the tokens, for administrators; and `/v1/me`, the caller.
+
+Answers to a creation are not kept for repeated requests, because they hold the token.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta

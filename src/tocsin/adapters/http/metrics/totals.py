@@ -1,4 +1,7 @@
-"""The counters of an installation, from the totals of its history."""
+"""The counters of an installation, from the totals of its history.
+
+Every registered job has its series from its registration on, at zero, because `increase()` does not see the first value of a series.
+"""
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice

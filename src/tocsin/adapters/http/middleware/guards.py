@@ -1,4 +1,8 @@
-"""Limits on the size and the duration of requests, and safe response headers."""
+"""Limits on the size and the duration of requests, and safe response headers.
+
+`BodyLimit` counts the bytes received, because a `Content-Length` may be wrong. `Timeouts` cancels slow requests, so that a slow
+client cannot hold resources. `ErrorHandler` answers what they raise, in the shape that the path calls for. `connections` limits what precedes and follows a request.
+"""
 
 import asyncio
 from dataclasses import dataclass

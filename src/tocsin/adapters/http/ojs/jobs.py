@@ -1,4 +1,8 @@
-"""`/ojs/v1/jobs`: enqueue, show and cancel jobs of the Open Job Spec (ojs-http-binding §9)."""
+"""`/ojs/v1/jobs`: enqueue, show and cancel jobs of the Open Job Spec (ojs-http-binding §9).
+
+A job is an execution, so `tocsin executions show`, `tocsin executions cancel` and `tocsin audit` apply to it.
+A client may bring a job's id, a UUID of version 7; otherwise the server creates one.
+"""
 
 from collections.abc import Collection
 from datetime import datetime
