@@ -195,11 +195,11 @@ class CommitProcess:
             try:
                 async with aclosing(self._starts.find(stages, self._key, folds=self.folds)) as starts:
                     async for start in starts:
-                        folded = await self._fold_from(start, stages, view, group, turns, leading)
+                        loop, leases, following = await self._fold_from(start, stages, view, group, turns, leading)
                         if start.is_genuine:
-                            return folded
+                            return loop, leases, following
                         start.refuse()
-                        folded[2].cancel()
+                        following.cancel()
             except LogUnavailable as error:
                 _log.info("snapshots not readable yet", action="log-unavailable", error=str(error))
                 await self._clock.sleep(PAUSE_S)

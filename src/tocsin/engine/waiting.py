@@ -23,6 +23,8 @@ MAX_OF_ALL: Final = 10_000
 MAX_BYTES_OF_PUBLISHER: Final = 6_710_886
 MAX_BYTES_OF_ALL: Final = 67_108_864
 """Bytes of the bodies of inputs that wait."""
+_ALL: Final = ">"
+"""All publishers together; no account has this name."""
 
 
 def taken_scope(stage: str, source: str) -> str:
@@ -45,7 +47,7 @@ class WaitingInputs:
         self._entries: dict[Name, Entry] = {}
         self._on: dict[str, tuple[Name, ...]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
-        """The number of waiting inputs, and the bytes of their bodies, by publisher."""
+        """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`)."""
 
     def __len__(self) -> int:
         """Return how many inputs wait."""
@@ -67,12 +69,12 @@ class WaitingInputs:
     def has_room(self, waits: Waits) -> bool:
         """Return whether one more input may wait."""
         number, size = self._sizes.get(_publisher_of(waits), (0, 0))
-        total = sum(of_publisher for _, of_publisher in self._sizes.values())
+        number_of_all, size_of_all = self._sizes.get(_ALL, (0, 0))
         return (
             number < MAX_OF_PUBLISHER
             and size + len(waits.body) <= MAX_BYTES_OF_PUBLISHER
-            and len(self._entries) < MAX_OF_ALL
-            and total + len(waits.body) <= MAX_BYTES_OF_ALL
+            and number_of_all < MAX_OF_ALL
+            and size_of_all + len(waits.body) <= MAX_BYTES_OF_ALL
         )
 
     def evolve(self, event: Waits | Waited, number: int) -> None:
@@ -97,12 +99,12 @@ class WaitingInputs:
         self._add(waits, -1)
 
     def _add(self, waits: Waits, number: int) -> None:
-        publisher = _publisher_of(waits)
-        count, size = self._sizes.get(publisher, (0, 0))
-        if count + number:
-            self._journal.put(self._sizes, publisher, (count + number, size + number * len(waits.body)))
-        else:
-            self._journal.remove(self._sizes, publisher)
+        for publisher in (_publisher_of(waits), _ALL):
+            count, size = self._sizes.get(publisher, (0, 0))
+            if count + number:
+                self._journal.put(self._sizes, publisher, (count + number, size + number * len(waits.body)))
+            else:
+                self._journal.remove(self._sizes, publisher)
 
 
 def _publisher_of(waits: Waits) -> str:

@@ -161,12 +161,12 @@ async def resolve(
 
 async def _is_appended(log: EventLog, letter: Letter, facts: Sequence[Message]) -> bool:
     """Append events; False: another writer changed the dead letter."""
-    [error] = (
-        [written.error for written in await log.write([Append(tuple(facts), letter.sequence)])] if facts else [None]
-    )
-    if error is not None and not isinstance(error, OutdatedState):
-        raise error
-    return error is None
+    for written in await log.write([Append(tuple(facts), letter.sequence)] if facts else []):
+        if written.error is not None and not isinstance(written.error, OutdatedState):
+            raise written.error
+        if written.error is not None:
+            return False
+    return True
 
 
 async def _check(log: EventLog, letter: Letter, over: Input | None, *, failed_only: bool) -> int | None:
