@@ -44,7 +44,7 @@ MAX_SCOPES: Final = 1_000
 MAX_LEFT: Final = 10_000
 """The most executions that left the fold and have remembered events."""
 NEVER: Final = -1
-"""The expected number of a write that rests on events that are not stored after all."""
+"""The expected number of a write after its events were undone."""
 MAX_EVENTS: Final = 2_048
 """The most events of a remembered scope, before only the events that make its state are remembered."""
 

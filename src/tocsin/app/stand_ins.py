@@ -1,4 +1,4 @@
-"""Stand-ins for values that are known only when a graph runs."""
+"""Stand-ins for values that a graph knows only when it runs."""
 
 import inspect
 from collections.abc import Generator

@@ -58,7 +58,7 @@ class Attempt(msgspec.Struct):
     step: str
     number: int
     task: Recorded[Message] | None = None
-    """The newest task, which replaces those that were lost."""
+    """The newest task, which replaces lost tasks."""
     claims: dict[int, Recorded[Message]] = msgspec.field(default_factory=dict)
     """The runs of the handler, by delivery."""
     releases: dict[int, Recorded[Message]] = msgspec.field(default_factory=dict)
@@ -336,7 +336,7 @@ class _Trace:
     def _is_prompt(self) -> bool:
         """Return whether the request came at the scheduled time.
 
-        That of a backfill, a replay or a late occurrence may be long ago.
+        The scheduled time of a backfill, a replay or a late occurrence may be long ago.
         """
         request = self._request()
         is_late = request is not None and request.catch_up

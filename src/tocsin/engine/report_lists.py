@@ -197,8 +197,8 @@ def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
 def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:
     """Return the report of a stage, or of the worker of a claim.
 
-    None: the message does not prove that it is one. Ids and sequences can be guessed; the proof cannot. The subject must be
-    that of the report, because readers choose reports by subject.
+    None: the message lacks a valid proof. Ids and sequences can be guessed; the proof cannot. The subject must be
+    the report's own, because readers choose reports by subject.
     """
     report = recorded.message
     if not isinstance(report, Report) or report.proof is None:

@@ -301,7 +301,7 @@ class SharedQueueCounts:
 async def count(summaries: HistorySummaries, clock: Clock, names: Sequence[str]) -> list[QueueCounts]:
     """Count the jobs of queues, some queues at a time.
 
-    Those that ended count within `PERIOD`.
+    Ended jobs count within `PERIOD`.
     """
     since, counts = clock.now() - PERIOD, list[QueueCounts]()
     for first in range(0, len(names), COUNTED_TOGETHER):

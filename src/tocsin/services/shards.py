@@ -59,7 +59,7 @@ class ShardMaps(DeclaredDocument[ShardMap, Shard]):
 
 
 async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:
-    """Return the newest owner of each shard that has one.
+    """Return the newest owner of each owned shard.
 
     Raises:
         LogUnavailable: the log did not answer.

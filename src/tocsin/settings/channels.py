@@ -237,7 +237,7 @@ class Notifications(Section):
 
     Null: the console, if `server.public_url` is set; else messages have no links."""
     group_window: Patience = 5.0
-    """Time for which a notification waits for others of its channel, with which it becomes one message; `0s`: none."""
+    """Time for which notifications of a channel are gathered into one message; `0s`: none."""
     max_age: Duration = 2_592_000.0
     """Time for which notifications are kept."""
     max_bytes: int = Field(default=67_108_864, ge=1_048_576)

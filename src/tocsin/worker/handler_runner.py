@@ -126,7 +126,7 @@ class SecretValues:
         return any(value in text for value in self._references)
 
     def look_up(self, name: str) -> str | None:
-        """Return a secret, which is redacted from now on; None: it does not exist.
+        """Return a secret and redact it from now on; None: it does not exist.
 
         Raises:
             SecretReferenceError: this worker does not allow its name, or its file cannot be used.

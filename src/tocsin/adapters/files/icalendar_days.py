@@ -116,7 +116,7 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
 
 
 def _check(event: Any, source: str, place: str) -> None:  # noqa: ANN401 - the library has no types
-    """Refuse an event that has no days, or that would take long."""
+    """Refuse an event without days, or with too much to expand."""
     start = event.get("DTSTART")
     start = None if start is None else start.dt
     end = event["DTEND"].dt if "DTEND" in event else None

@@ -35,7 +35,7 @@ from ...subjects import Stream
 
 REPORTS: Final = "report.>"
 MAX_OPEN: Final = 100_000
-"""Executions that are remembered until they end: whether they are selected, and their reports. Of others the events are read."""
+"""Executions with a remembered selection and remembered reports. For other executions the events are read."""
 MAX_WAITING: Final = 10_000
 """Executions that wait for their export; of more, the traces are lost."""
 BATCH: Final = 32

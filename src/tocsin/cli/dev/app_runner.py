@@ -1,4 +1,4 @@
-"""The application of `tocsin dev`, in the newest of its versions that is right."""
+"""The application of `tocsin dev`, in its newest valid version."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator

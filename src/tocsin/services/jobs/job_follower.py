@@ -109,7 +109,7 @@ _log = telemetry.get_logger("tocsin.jobs")
 
 
 class JobWatch:
-    """Keeps the list of jobs, and what is kept of every job, up to date."""
+    """Keeps the list of jobs, and the records of every job, up to date."""
 
     def __init__(
         self, registry: Registry, followers: Sequence[JobFollower], calculations: Calculations, clock: Clock
@@ -123,7 +123,7 @@ class JobWatch:
         """Whether all jobs have been read since the start, or could not be."""
 
     async def run(self) -> None:
-        """Follow the jobs until cancelled. After a failure the next request reads what is missing."""
+        """Follow the jobs until cancelled. After a failure the next request reads the missing jobs."""
         while True:
             try:
                 await self.run_once()

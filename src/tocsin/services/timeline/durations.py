@@ -94,7 +94,7 @@ def _start(zone: str, day: date) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class DurationBucket:
-    """Durations of executions that were scheduled in [start, end), in seconds."""
+    """Durations of the executions scheduled in [start, end), in seconds."""
 
     start: datetime
     end: datetime

@@ -83,7 +83,7 @@ def unread(_: str, body: bytes) -> Unread:
 
 
 def read(recorded: Recorded[Message]) -> Recorded[Message]:
-    """Return an event that is not decoded yet.
+    """Decode an event.
 
     Raises:
         DecodeError: this version cannot decode it.

@@ -344,7 +344,7 @@ class ContainerRun:
         return BuiltinFailure(NOT_STARTED, message, reason=status.waits_for)
 
     async def _settle(self, starting: "asyncio.Task[dict[str, Any]]") -> None:
-        """Let a creation end that is under way. A deletion before it would delete nothing."""
+        """Await the creation under way. A deletion before its end would delete nothing."""
         await asyncio.wait([starting], timeout=_SETTLE_S)
         starting.cancel()
         await asyncio.gather(starting, return_exceptions=True)

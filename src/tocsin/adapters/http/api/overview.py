@@ -314,9 +314,9 @@ async def _sees_all(_: Recorded[Message]) -> bool:
 
 
 class _SeesChange:
-    """Decides for a caller that is no administrator.
+    """Decides for a caller without the rights of an administrator.
 
-    One that is bound to namespaces sees no decisions on the whole installation.
+    A caller of some namespaces sees no decisions on the whole installation.
     """
 
     def __init__(self, here: Components, caller: Principal) -> None:

@@ -171,7 +171,7 @@ class JobDurations(BaseModel, use_attribute_docstrings=True, from_attributes=Tru
 
     buckets: list[DurationBucket]
     sampled: bool
-    """Whether percentiles and maxima are those of a sample; up to 20,000 executions are all read."""
+    """Whether percentiles and maxima come from a sample; up to 20,000 executions are all read."""
 
 
 class JobCalendar(BaseModel):

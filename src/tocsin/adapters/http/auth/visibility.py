@@ -373,7 +373,7 @@ def _as_seen(caller: Principal, agent: AgentRecord) -> AgentRecord:
 
 
 MAX_LOOKUPS: Final = 200
-"""Definitions that a request reads. Executions under others are left out for callers that are no administrators."""
+"""Definitions that a request reads. Executions under other definitions are left out for callers who are not administrators."""
 
 _ANY_TIME: Final = datetime.max.replace(tzinfo=UTC)
 
@@ -381,7 +381,7 @@ _ANY_TIME: Final = datetime.max.replace(tzinfo=UTC)
 class VisibleRuns:
     """Decides which executions a caller may see.
 
-    Nearly all ran under the definition that is in force, whose job decides without a read.
+    Nearly all ran under the definition in force, and its job decides without a read.
     """
 
     def __init__(self, visibility: Visibility, caller: Principal, registered: Callable[[str], Job | None]) -> None:

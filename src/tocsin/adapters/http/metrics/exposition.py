@@ -41,7 +41,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 def own_series(queues: Iterable[str], settings: Settings) -> frozenset[str]:
-    """Return the queues that have series of their own, those of the settings first."""
+    """Return the queues with series of their own, the queues of the settings first."""
     configured = {*settings.matched_queues, *settings.bridged_queues}
     return frozenset(sorted(queues, key=lambda queue: (queue not in configured, queue))[:MAX_QUEUES])
 
@@ -100,7 +100,7 @@ def gauge(
     *,
     combine: Callable[[float, float], float] = float.__add__,
 ) -> Family:
-    """Return a gauge of queues, with one value for those that are not shown."""
+    """Return a gauge of queues, with one value for all hidden queues."""
     combined: dict[Key, float] = {}
     for (queue, *labels), value in samples:
         key = (queue if queue in shown else OTHER, *labels)

@@ -44,7 +44,7 @@ PAGE_SIZE: Final = 250
 """Messages of one read."""
 EXECUTIONS: Final = "execution.>"
 MAX_EARLIER: Final = 10_000
-"""Messages before their part that a list loads. Beyond it, executions that began before have what is known of them."""
+"""Messages before their part that a list loads. Beyond it, executions that began before show only the messages that were loaded."""
 LOADED_TOGETHER: Final = 8
 """Executions of which earlier messages are loaded in one request."""
 _LATER: Final = (
