@@ -50,9 +50,11 @@ def test_id_of_a_poison_message_names_the_partition() -> None:
 AGENT: Final = "01890f3e-0000-7000-8000-000000000001"
 
 
-def claims_of(agent: str, *, body: bytes = b"{}") -> tuple[TaskBoard, list[AgentClaim]]:
+def claims_of(agent: str, *, text: str = "") -> tuple[TaskBoard, list[AgentClaim]]:
     board = TaskBoard()
-    return board, [board.confirm(task(1, job=job, execution=f"of-{job}", body=body), agent, sequence=2) for job in JOBS]
+    return board, [
+        board.confirm(task(1, job=job, execution=f"of-{job}", input={"text": text}), agent, sequence=2) for job in JOBS
+    ]
 
 
 async def test_end_of_each_claim_is_requested() -> None:
@@ -70,9 +72,9 @@ async def test_each_too_large_task_is_refused() -> None:
     announced = {"number": 1, "mode": "enabled", "queues": ["default"], "functions": ["f"], "max_concurrent_jobs": 9}
     agents.receive("w", AGENT, json.dumps(announced).encode())
     agents.read()
-    board, claims = claims_of(agent_key("w", AGENT), body=b'"' + b"x" * MAX_BYTES + b'"')
+    board, claims = claims_of(agent_key("w", AGENT), text="x" * MAX_BYTES)
     releases, heartbeats = Releases(log, board, log.clock), LastHeartbeats(log, log.clock, KEY)
-    await TaskSender(log, channel, agents, releases, heartbeats, log.clock, KEY).send(claims)
+    await TaskSender(channel, agents, releases, heartbeats, log.clock, KEY).send(claims)
     assert [subjects.job_of(recorded.subject) for recorded in await log.read("timer.>")] == list(JOBS)
 
 

@@ -286,7 +286,7 @@ async def test_hundred_thousand_ended_executions_leave_nothing() -> None:
 
 
 def _evolve(fold: Fold, message: Message, number: int, at: datetime = NOON) -> None:
-    fold.evolve(Recorded(message, subjects.subject_of(message), number, at))
+    fold.evolve(Recorded(message, subjects.subject_of(message), number, at), subjects.scope_of(message))
 
 
 async def test_late_report_and_cancel_after_end_add_nothing() -> None:

@@ -142,7 +142,7 @@ def call(stream: Stream, subject: str, place: int, message: Message | None = Non
 
 
 def order(turns: Turns, number: int) -> list[str]:
-    calls = (turns.next(lambda: None) for _ in range(number))
+    calls = (turns.next(lambda _: None) for _ in range(number))
     return [found.recorded.subject for found in calls if isinstance(found, MessageCause)]
 
 
@@ -153,7 +153,7 @@ def test_classes_have_their_shares() -> None:
         turns.add(call(Stream.REQUESTS, f"cancel.a.{place}", place))
         turns.add(call(Stream.REQUESTS, "trigger.a", place))
     deadline: Any = object()
-    found = [turns.next(lambda: deadline) for _ in range(80)]
+    found = [turns.next(lambda _: deadline) for _ in range(80)]
     kinds = [
         Kind.TIMES
         if one is deadline
@@ -207,7 +207,7 @@ def test_definitions_of_a_job_go_before_its_deadline() -> None:
     deadline: Any = type("Due", (), {"scope": "ledger.a.>"})()
     turns._due[Kind.OPERATORS] = 100.0
     turns._had[Kind.OPERATORS] = True
-    found = [turns.next(lambda: deadline) for _ in range(3)]
+    found = [turns.next(lambda _: deadline) for _ in range(3)]
     assert [one is deadline for one in found] == [False, False, True]
 
 
@@ -216,11 +216,11 @@ def test_only_operators_and_reports_get_turns_during_reading() -> None:
     turns.add(call(Stream.REQUESTS, "trigger.a", 1))
     turns.add(call(Stream.REQUESTS, "cancel.a.x", 2))
     deadline: Any = object()
-    found = turns.next(lambda: deadline, is_reading=True)
+    found = turns.next(lambda _: deadline, is_reading=True)
     assert isinstance(found, MessageCause)
     assert found.place == 2
-    assert turns.next(lambda: deadline, is_reading=True) is None
-    assert turns.next(lambda: None) is not None
+    assert turns.next(lambda _: deadline, is_reading=True) is None
+    assert turns.next(lambda _: None) is not None
 
 
 def test_undone_messages_come_first_again() -> None:
@@ -228,10 +228,10 @@ def test_undone_messages_come_first_again() -> None:
     for place in range(1, 4):
         turns.add(call(Stream.REQUESTS, "trigger.a", place))
         turns.add(call(Stream.REQUESTS, "trigger.b", 10 + place))
-    calls = [turns.next(lambda: None) for _ in range(4)]
+    calls = [turns.next(lambda _: None) for _ in range(4)]
     turns.put_back(found for found in calls if isinstance(found, MessageCause))
     assert turns.inputs == 6
-    assert [turns.next(lambda: None) for _ in range(4)] == calls
+    assert [turns.next(lambda _: None) for _ in range(4)] == calls
 
 
 async def test_reader_waits_while_too_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,11 +1,13 @@
 """The tasks that wait for agents, and the claims of agents."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tocsin.domain.events import Dispatched
 from tocsin.domain.open_task import OpenTask
 from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from tocsin.domain.task_offers import Offer
@@ -22,11 +24,25 @@ def task(
     attempt: int = 1,
     queue: str = "default",
     function: str = "load",
-    body: bytes = b"{}",
+    input: dict[str, Any] | None = None,  # noqa: A002 - the field is called so
 ) -> OpenTask:
     scope = f"execution.{job}.{execution or sequence}.>"
     subject = f"execution.{job}.{execution or sequence}.dispatched.{step}.{attempt}"
-    return OpenTask(scope, step, attempt, sequence, subject, job, queue, function, NOON, body)
+    message = Dispatched(
+        job=job,
+        execution_id=execution or str(sequence),
+        step=step,
+        attempt=attempt,
+        max_attempts=1,
+        function=function,
+        queue=queue,
+        timeout=60.0,
+        scheduled_time=NOON,
+        trigger="cron",
+        token="t",
+        input=input or {},
+    )
+    return OpenTask(scope, step, attempt, sequence, subject, job, queue, function, NOON, message)
 
 
 def offer(agent_id: str = "a", *functions: str, slots: int = 1, queues: tuple[str, ...] = ("default",)) -> Offer:
@@ -225,18 +241,6 @@ def test_released_task_has_another_delivery_number() -> None:
     board.end_step(claim.task.scope, "main", sequence=6)
     board.dispatch(task(7, execution="1", attempt=2))
     assert claimed(board).delivery == 1
-
-
-def test_bodies_are_kept_up_to_a_limit() -> None:
-    board = TaskBoard(max_bytes=100)
-    tasks = [task(sequence, body=b"x" * 60) for sequence in (1, 2)]
-    for each in tasks:
-        board.dispatch(each)
-    assert [each.body is None for each in tasks] == [False, True]
-    board.end_execution(tasks[0].scope)
-    last = task(3, body=b"x" * 60)
-    board.dispatch(last)
-    assert last.body is not None
 
 
 class Moves:

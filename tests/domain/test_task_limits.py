@@ -45,7 +45,7 @@ def task(
         queue,
         function,
         NOON,
-        b"{}",
+        None,
         priority=priority,
         group=group,
         limit=limit,

@@ -33,7 +33,7 @@ async def claims(world: World, number: int) -> list[AgentClaim]:
         )
         scope = subjects.execution("load", of.execution_id)
         open_task = OpenTask(
-            scope, of.step, 1, recorded.sequence, recorded.subject, "load", "default", "f", recorded.time, b"{}"
+            scope, of.step, 1, recorded.sequence, recorded.subject, "load", "default", "f", recorded.time, of
         )
         claims.append(board.confirm(open_task, agent_key("w", WORKER), sequence=await world.log.tail(scope)))
     return claims
@@ -54,6 +54,6 @@ async def test_an_unknown_agent_leaves_the_other_tasks(world: World) -> None:
     heartbeats = LastHeartbeats(world.log, world.clock, KEY)
 
     async with channel.tasks("w", WORKER, got.append):
-        await TaskSender(world.log, channel, agents, releases, heartbeats, world.clock, KEY).send(sent)
+        await TaskSender(channel, agents, releases, heartbeats, world.clock, KEY).send(sent)
 
     assert len(got) == 1

@@ -1106,16 +1106,6 @@ async def test_claim_with_a_lost_answer_is_not_repeated(hall: Hall, monkeypatch:
     assert len(agent.got) == 1
 
 
-async def test_body_that_was_not_kept_is_read_again(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
-    await hall.job(input={"to": "ann"})
-    matcher = await hall.matcher()
-    monkeypatch.setattr(matcher.board._open, "_max_bytes", 0)
-    agent = await hall.agent()
-    await hall.trigger()
-    [(_, task)] = agent.got
-    assert task.input == {"to": "ann"}
-
-
 async def test_bucket_shows_what_waits_and_runs(hall: Hall) -> None:
     async def shown() -> dict[str, QueueBacklog]:
         return await backlogs(hall.world.projections)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
+from .events import Dispatched
 from .hold_up_time import HoldUpTimes, no_times
 from .ownership import lane_of, shard_resource
 from .token_bucket import TokenBucket
@@ -46,8 +47,8 @@ class OpenTask:
     function: str
     time: datetime
     """When it was stored (UTC)."""
-    body: bytes | None
-    """None: it is read again before the task is handed over."""
+    message: Dispatched | None
+    """The task as its worker gets it; None: in a projection."""
     priority: int = 0
     group: LimitGroup | None = None
     """The tasks that its concurrency limit counts; None: unlimited."""
@@ -71,10 +72,10 @@ class OpenTask:
     """The seconds for which limits held it back, until it was last taken."""
     times_before: tuple[HoldUpTimes, HoldUpTimes] | None = None
     """What the gates of its line and its queue had counted when it came; None: it has neither."""
+    key: StepKey = field(init=False)
 
-    @property
-    def key(self) -> StepKey:
-        return self.scope, self.step
+    def __post_init__(self) -> None:
+        self.key = self.scope, self.step
 
     @property
     def ownable(self) -> str | None:

@@ -52,10 +52,9 @@ class TaskBoard:
         self,
         queue_limits: Mapping[str, int] | None = None,
         *,
-        max_bytes: int = 64 * 1_048_576,
         clock: Callable[[], float] = stopped,
     ) -> None:
-        """Start without tasks; keep at most `max_bytes` bytes of the bodies of open tasks.
+        """Start without tasks.
 
         `queue_limits`: the number of tasks that workers may have, of queues where it is limited. `clock` returns seconds, and never
         goes back.
@@ -65,7 +64,7 @@ class TaskBoard:
         """The declared namespaces, and the number of tasks of their queues that workers may have."""
         self._free_shards: set[str] = set()
         """The shards that have no owner, so that any worker gets their tasks."""
-        self._open = TaskLanes(max_bytes=max_bytes, clock=clock)
+        self._open = TaskLanes(clock=clock)
         self.waiting_rates = self._open.waiting_rates
         self.let_start = self._open.let_start
         self.forget_rates = self._open.forget_rates

@@ -21,16 +21,11 @@ from .task_offers import FreeSlots, Offer
 
 
 class TaskLanes:
-    """All open tasks. Their bodies are kept up to a limit."""
+    """All open tasks."""
 
-    def __init__(self, *, max_bytes: int, clock: Callable[[], float] = stopped) -> None:
-        """Start without tasks; keep at most `max_bytes` bytes of bodies.
-
-        `clock` returns seconds, and never goes back.
-        """
-        self._max_bytes = max_bytes
+    def __init__(self, *, clock: Callable[[], float] = stopped) -> None:
+        """Start without tasks. `clock` returns seconds, and never goes back."""
         self._clock = clock
-        self._kept_bytes = 0
         self._lines: dict[StepKey, Line] = {}
         self._lanes: dict[tuple[str, str, int], Lane] = {}
         self._priorities: dict[str, dict[str, set[int]]] = {}
@@ -53,30 +48,17 @@ class TaskLanes:
         self._queue_gates: dict[str, Gate] = {}
         self._turn = 0
 
-    def put(self, task: OpenTask, *, is_first: bool = False) -> None:
-        """Add a task; `is_first`: before the other tasks of its line."""
-        if task.body is not None:
-            if self._kept_bytes + len(task.body) > self._max_bytes:
-                task.body = None
-            else:
-                self._kept_bytes += len(task.body)
-        self._insert(task, is_first=is_first)
-
     def get(self, key: StepKey) -> OpenTask | None:
         line = self._lines.get(key)
         return None if line is None else line.tasks[key]
 
-    def remove(self, task: OpenTask) -> None:
-        self._kept_bytes -= len(task.body or b"")
-        self._extract(task)
-
     def refuse(self, task: OpenTask, agents: frozenset[str]) -> None:
         if task.refused_by != agents:
             turn, queue_turn = self._turns[task.queue, task.job], self._queue_turns[task.queue]
-            self._extract(task)
+            self.remove(task)
             task.refused_by = agents
             self._turns[task.queue, task.job], self._queue_turns[task.queue] = turn, queue_turn
-            self._insert(task, is_first=True)
+            self.put(task, is_first=True)
 
     def occupy(self, task: OpenTask) -> None:
         """Count a task that a worker has, or is about to have."""
@@ -338,7 +320,8 @@ class TaskLanes:
             for line in () if starts.may_start else starts.lines:
                 self._update(line)
 
-    def _insert(self, task: OpenTask, *, is_first: bool) -> None:
+    def put(self, task: OpenTask, *, is_first: bool = False) -> None:
+        """Add a task; `is_first`: before the other tasks of its line."""
         name = task.function if task.resource is None else task.lane
         lane_key = task.queue, name, task.priority
         if (lane := self._lanes.get(lane_key)) is None:
@@ -382,7 +365,7 @@ class TaskLanes:
             group.lines.setdefault(task.limit, {})[line] = None
         return line
 
-    def _extract(self, task: OpenTask) -> None:
+    def remove(self, task: OpenTask) -> None:
         line = self._lines.pop(task.key)
         self._alone.pop(task.key, None)
         lane = line.lane

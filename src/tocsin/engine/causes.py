@@ -35,6 +35,8 @@ class Notice(NamedTuple):
 Effect: TypeAlias = Send | Notice
 """An effect that leaves the process after the commit: an input of another stream, a KV entry, or a stage's signal."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
+MAX_UNKNOWN: Final = 128
+"""Changed states with deadlines that are not found yet while other decisions wait: many change again soon."""
 MIN_STALE: Final = 1_024
 STALE: Final = 4
 """Alarms of a stage that may be stale for each scope that has alarms."""
@@ -83,28 +85,33 @@ class Routes(Generic[Target]):
         """Filters and their targets, by first token."""
         self._named: dict[str, tuple[int, ...]] = {}
         """The places of the tokens that filters name, by first token."""
-        self._known: dict[tuple[object, ...], tuple[Target, ...]] = {}
+        self._known: dict[str, dict[tuple[object, ...], tuple[Target, ...]]] = {}
+        """Targets by the number of tokens and the named tokens, by first token."""
         for filter_, target in filters:
             first, *tokens = filter_.split(".")
             self._filters.setdefault(first, []).append((filter_, target))
             places = {place for place, token in enumerate(tokens, 1) if token not in {"*", ">"}}
             self._named[first] = tuple({*self._named.get(first, ()), *places})
+            self._known[first] = {}
 
     def to(self, subject: str) -> tuple[Target, ...]:
         """Return the receivers of a message, each once."""
         tokens = subject.split(".")
-        first, last = tokens[0], len(tokens)
-        if (named := self._named.get(first)) is None:
+        if (known := self._known.get(first := tokens[0])) is None:
             return ()
-        shape = first, last, *[tokens[place] for place in named if place < last]
-        targets = self._known.get(shape)
-        if targets is None:
-            if len(self._known) >= MAX_SHAPES:
-                self._known.clear()
+        last = len(tokens)
+        named = self._named[first]
+        if len(named) == 1 and named[0] < last:  # the usual filters name the type of an event alone
+            shape: tuple[object, ...] = last, tokens[named[0]]
+        else:
+            shape = last, *[tokens[place] for place in named if place < last]
+        if (targets := known.get(shape)) is None:
+            if len(known) >= MAX_SHAPES:
+                known.clear()
             matching = {
                 id(target): target for filter_, target in self._filters[first] if subjects.matches(filter_, subject)
             }
-            targets = self._known[shape] = tuple(matching.values())
+            targets = known[shape] = tuple(matching.values())
         return targets
 
 
@@ -204,6 +211,7 @@ class Proposal(Promised[tuple[int, ...]]):
         super().__init__(by)
         self.cause = f"0-{expect}"
         self.events = events
+        self.bodies = [event.encode() for event in events]
         self.expect = expect
         self.known_upto = known_upto
         self.numbers: tuple[int, ...] | None = None
@@ -286,9 +294,10 @@ class Agenda:
             state = states.get(scope, kind.initial)
             self._unknown.discard(scope)
             try:
+                has_none = type(state) is Broken or (kind.is_over is not None and kind.is_over(state))
                 alarms = [
                     DeadlineCause(stage, rule, scope, deadline)
-                    for stage, rule in (declared if type(state) is not Broken else ())
+                    for stage, rule in (() if has_none else declared)
                     for deadline in rule.of(state)
                 ]
             except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
@@ -323,12 +332,13 @@ class Agenda:
         self._find()
         return alarm in self._alarms.get(alarm.scope, ())
 
-    def next_due(self, now: datetime) -> DeadlineCause | None:
+    def next_due(self, now: datetime, *, may_be_late: bool = False) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: no alarm is due.
 
-        `look_again` or a new state ends it.
+        `look_again` or a new state ends it. `may_be_late`: the alarms of the newest few states need not be found yet.
         """
-        self._find()
+        if not may_be_late or len(self._changed) > MAX_UNKNOWN:
+            self._find()
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:

@@ -219,8 +219,8 @@ class _Arrived:
     def __init__(self, events: dict[int, Recorded[Message]]) -> None:
         self._events = events
 
-    def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
-        del source, is_own
+    def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False, scope: str = "") -> None:
+        del source, is_own, scope
         self._events[recorded.sequence] = recorded
 
     def forget_newer(self, newest: int) -> None:

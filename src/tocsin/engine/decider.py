@@ -12,6 +12,7 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain.commit import MAX_CALL_BYTES, CommitEvent
 from ..domain.events import Message, Recorded, Report
+from ..domain.json_codec import written
 from ..domain.log_events import ABOUT_THE_LOG, LogEvent, Trying, Waited, Waits, encode
 from .asked import Asked, AskedView, is_in_log
 from .batch import Batch, Mark
@@ -197,21 +198,18 @@ class Decider:
             DecisionTooLarge: the commit would be too large. Other errors come from the stage.
         """
         events, size, is_over = len(self.batch.events), self.batch.size, True
-        if isinstance(cause, Proposal):
+        if isinstance(cause, MessageCause):
+            is_over = self._decide_message(cause, now)
+        elif isinstance(cause, Proposal):
             self._decide_proposal(cause, now)
         elif isinstance(cause, Note):
             self.append_of_log(cause.event, now, cause)
         elif isinstance(cause, Asked):
             self._decide_asked(cause, now)
-        elif isinstance(cause, DeadlineCause):
+        else:
             is_over = self._call(cause, View(self._fold, now), now).then is not Then.AGAIN
             if len(self.batch.events) == events:
                 self._agenda.look_again(cause, now + LOOK_AGAIN)
-        elif isinstance(unreadable := cause.recorded.message, UnreadableInput):
-            self._refuse(cause, unreadable, now)
-            self._end_wait(cause, now)
-        else:
-            is_over = self._decide_message(cause, now)
         if len(self.batch.events) > MAX_ALL_EVENTS or self.batch.size > MAX_ALL_BYTES:
             raise DecisionTooLarge.of(len(self.batch.events) - events, self.batch.size - size)
         if is_over and isinstance(cause, MessageCause):
@@ -223,8 +221,8 @@ class Decider:
         if self._fold.allows(subjects.scope_of(proposal.events[0]), proposal.expect, proposal.known_upto):
             first = self.newest + 1
             proposal.numbers = tuple(range(first, first + len(proposal.events)))
-            for event in proposal.events:
-                self._append(proposal, event, now)
+            for event, body in zip(proposal.events, proposal.bodies, strict=True):
+                self._append(proposal, event, now, body)
 
     def _decide_asked(self, asked: Asked, now: datetime) -> None:
         """Make one step of a decision that a part of the process requested.
@@ -251,6 +249,10 @@ class Decider:
 
     def _decide_message(self, cause: MessageCause, now: datetime) -> bool:
         message = cause.recorded.message
+        if isinstance(message, UnreadableInput):
+            self._refuse(cause, message, now)
+            self._end_wait(cause, now)
+            return True
         if isinstance(message, Report) and self._fold.is_lost(message.claim):
             return True  # the log forgot that it gave the task: it is given again
         waited = cause.waits
@@ -323,20 +325,17 @@ class Decider:
         self.batch.inputs += call.source != EVENTS
 
     def _add(self, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
-        effects = self.batch.effects
-        for change in step.changes:
-            match change:
-                case Events(ref, events):
-                    for event in events:
-                        self._append(cause, event, now)
-                    view.changed.add(ref)
-                case Send(_, _, message_id):
-                    view.sent.add(message_id)
-                    effects.append((cause.by, change))
-                case _:
-                    pass  # a timer: the deadlines of a state come from its events
-        take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
-        effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
+        for change in step.changes:  # a timer is none: the deadlines of a state come from its events
+            if isinstance(change, Events):
+                for event in change.events:
+                    self._append(cause, event, now)
+                view.changed.add(change.ref)
+            elif isinstance(change, Send):
+                view.sent.add(change.message_id)
+                self.batch.effects.append((cause.by, change))
+        if step.signals:
+            take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
+            self.batch.effects += ((cause.by, Notice(take, signal)) for signal in step.signals)
 
     def append_of_log(self, event: LogEvent, now: datetime, cause: Cause | None = None) -> None:
         """Append an event of the log itself.
@@ -353,15 +352,19 @@ class Decider:
         if isinstance(event, Waits):
             self._pending.note_wait(event, number)
 
-    def _append(self, cause: Cause, message: Message, now: datetime) -> None:
-        batch, body = self.batch, message.encode()
-        recorded = Recorded(message, subjects.subject_of(message), self.newest + 1, now)
-        event = CommitEvent(recorded.subject, cause.by, cause.cause, msgspec.Raw(body))
+    def _append(self, cause: Cause, message: Message, now: datetime, body: bytes | None = None) -> None:
+        """Append an event; `body`: its body, if its proposer wrote it."""
+        batch, of = self.batch, cause.cause
+        if body is None:
+            body = written(message)  # its values come from messages that were read: no look that they read back
+        subject, scope = subjects.subject_and_scope(message)
+        recorded = Recorded(message, subject, self.first + len(batch.events), now)
+        event = CommitEvent(subject, cause.by, of, msgspec.Raw(body))
         batch.events.append(event)
         batch.recorded.append(recorded)
-        batch.size += len(body) + len(event.subject) + len(event.cause) + EVENT_BYTES
-        scope = self._fold.evolve(recorded)
-        self._pending.arrive(EVENTS, recorded, is_own=True)
+        batch.size += len(body) + len(subject) + len(of) + EVENT_BYTES
+        self._fold.evolve(recorded, scope)
+        self._pending.arrive(EVENTS, recorded, is_own=True, scope=scope)
         self.may_propose |= self._watcher.decided(event, recorded)
         if type(state := self._fold.states.get(scope)) is Broken and state.number == recorded.sequence:
             raise BrokenKey(state)

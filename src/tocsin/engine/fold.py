@@ -156,28 +156,27 @@ class Fold:
         self._gaps: dict[str, tuple[Range, ...]] = {}
         self.departures = Departures(self, key)
 
-    def evolve(self, recorded: Recorded[Message]) -> str:
-        """Apply the event with the next number, and return its scope."""
+    def evolve(self, recorded: Recorded[Message], scope: str) -> None:
+        """Apply the event with the next number, which is of a scope."""
         message, number = recorded.message, recorded.sequence
-        scope = subjects.scope_of(message)
         first, put = scope.partition(".")[0], self.journal.put
         kind, before = KINDS.get(first), self.states.get(scope)
         if type(before) is Broken:
             self._break(scope, StoredEvent.of(recorded), before.error)
-            return scope
+            return
         put(self.numbers, scope, number)
         if kind is None:
             if first in STANDING:
                 self._put_standing(scope, recorded)
             if isinstance(message, Voided):
                 self._mend(message)
-            return scope
+            return
         try:
             before = kind.initial if before is None else before
             state = kind.evolve(before, recorded)
         except Exception as error:  # noqa: BLE001 - any error breaks this key alone
             self._break(scope, StoredEvent.of(recorded), repr(error), does_decode=True)
-            return scope
+            return
         put(self.states, scope, state)
         self.on_change(scope)
         # The parts of an event that decisions need beside the state of its scope.
@@ -190,7 +189,6 @@ class Fold:
             self._keep_ledger(recorded, scope, before, state)
         elif first == "cron":
             self._keep_public(recorded, scope)
-        return scope
 
     def _keep_public(self, recorded: Recorded[Message], scope: str) -> None:
         message, put = recorded.message, self.journal.put
@@ -228,7 +226,7 @@ class Fold:
         except Exception as error:  # noqa: BLE001 - any error breaks its key alone
             self._break(event.scope, event, str(error))
             return None
-        self.evolve(recorded)
+        self.evolve(recorded, subjects.scope_of(recorded.message))
         return recorded
 
     def _break(self, scope: str, event: StoredEvent, error: str, *, does_decode: bool = False) -> None:

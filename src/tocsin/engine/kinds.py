@@ -16,7 +16,7 @@ from .step import Reading, Ref, Scope, Sources
 
 Events: TypeAlias = Sequence[Recorded[Message]]
 
-EXECUTION: Final = Scope("execution", execution.initial, execution.evolve)
+EXECUTION: Final = Scope("execution", execution.initial, execution.evolve, is_over=lambda state: state.is_over)
 DEAD_LETTER: Final = Scope("dead letter", dead_letter.initial, dead_letter.evolve)
 QUEUE: Final = Scope("queue", queue.initial, queue.evolve)
 PUBLIC_EVENT: Final[Scope[Message | None]] = Scope("public event", None, lambda _, recorded: recorded.message)

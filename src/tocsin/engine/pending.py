@@ -51,15 +51,18 @@ class Pending:
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
 
-    def arrive(self, source: str, recorded: Recorded[Message], *, is_own: bool = False) -> None:
+    def arrive(
+        self, source: str, recorded: Recorded[Message], *, is_own: bool = False, scope: str | None = None
+    ) -> None:
         """Take the next input or event of a source.
 
-        `is_own`: an event that this process decided, and that is not stored.
+        `is_own`: an event that this process decided, and that is not stored. `scope`: the scope of an event, if it is known.
         """
         place = recorded.sequence
-        self._seen[source] = max(place, self._seen.get(source, 0))
+        if place > self._seen.get(source, 0):
+            self._seen[source] = place
         if source == EVENTS and self._fold.waiting:
-            self._ripe.note(subjects.scope_of(recorded.message))
+            self._ripe.note(scope or subjects.scope_of(recorded.message))
         if (routes := self._routes.get(source)) is None:
             return
         for stage, subscription in routes.to(recorded.subject):
@@ -104,7 +107,10 @@ class Pending:
 
         `is_reading`: as in `Turns.next`.
         """
-        due = partial(self._agenda.next_due, now)
+
+        def due(may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - of one caller
+            return self._agenda.next_due(now, may_be_late=may_be_late)
+
         while True:
             cause: Cause | None = None
             if self.first is not None and (not only_proposals or isinstance(self.first, OfPart)):

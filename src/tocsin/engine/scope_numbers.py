@@ -57,10 +57,8 @@ class ScopeNumbers(Fold):
         return self.numbers.get(scope, self._earlier.get(scope))
 
     @override
-    def evolve(self, recorded: Recorded[Message]) -> str:
-        scope = subjects.scope_of(recorded.message)
+    def evolve(self, recorded: Recorded[Message], scope: str) -> None:
         self.journal.put(self.numbers, scope, recorded.sequence)
-        return scope
 
     @override
     def keep(self, at: datetime) -> None:

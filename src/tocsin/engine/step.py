@@ -31,6 +31,8 @@ class Scope(Generic[T]):
     name: str
     initial: T
     evolve: Callable[[T, Recorded[Message]], T]
+    is_over: Callable[[T], bool] | None = None
+    """Returns whether a state has no deadlines any more; None: each is asked."""
 
     def __call__(self, scope: str) -> "Ref[T]":
         """Refer to the state of a scope."""

@@ -130,15 +130,16 @@ class Turns:
             self._queue_of(call).put_back(call)
 
     def next(
-        self, due: Callable[[], DeadlineCause | None], *, is_reading: bool = False
+        self, due: Callable[[bool], DeadlineCause | None], *, is_reading: bool = False
     ) -> MessageCause | DeadlineCause | None:
         """Return the next cause, and remove it if it is a message; None: nothing waits.
 
-        `due` returns a deadline that is due. While `is_reading`, no deadline and no run is decided, because older requests may follow.
+        `due` returns a deadline that is due; given True, it may leave deadlines of new states out for a moment. While `is_reading`, no
+        deadline and no run is decided, because older requests may follow.
         """
         if self._first:
             return self._taken(self._first.popleft())
-        deadline = None if is_reading else due()
+        deadline = None if is_reading else due(self.inputs > 0)
         if (kind := self._next_kind(deadline, is_reading=is_reading)) is None:
             return None
         if kind is Kind.TIMES:

@@ -16,13 +16,30 @@ def subject_of(message: e.Message) -> str:
 
     An event's subject is its scope, its type, and the rest that `TAILS` has.
     """
+    return subject_and_scope(message)[0]
+
+
+def subject_and_scope(message: e.Message) -> tuple[str, str]:
+    """Return the subject of a message, and the scope that guards it."""
     fact: Any = message
-    if (make := _SUBJECTS.get(type(fact))) is not None:
-        return make(fact)
-    if (scope := _scope(fact.__class__)) is None:
-        raise TypeError(f"{type(fact).__name__} has no subject of its own")
-    tail = TAILS.get(type(fact))
-    return f"{scope(fact)[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
+    make_scope, make_subject, tail, is_own_guard = _ways(fact.__class__)
+    if make_scope is None:
+        return (subject := make_subject(fact)), subject
+    scope = make_scope(fact)
+    if make_subject is not None:
+        subject = make_subject(fact)
+    else:
+        subject = f"{scope[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
+    return subject, subject if is_own_guard else scope
+
+
+@cache
+def _ways(kind: Any) -> tuple[Any, Any, Any, bool]:  # noqa: ANN401 - a class of messages, and functions of it
+    """Return what makes the scope, the subject or its rest, and whether the subject is the guard."""
+    scope, subject = _scope(kind), _SUBJECTS.get(kind)
+    if scope is None and subject is None:
+        raise TypeError(f"{kind.__name__} has no subject of its own")
+    return scope, subject, TAILS.get(kind), issubclass(kind, e.LeadershipFact)
 
 
 def _dispatched(task: e.Dispatched) -> str:
@@ -337,13 +354,8 @@ def scope_of(message: e.Message) -> str:
 
     A public event and a change of a leader are guarded by their own subject.
     """
-    kind: Any = message.__class__
-    return _guard(kind)(message)
-
-
-@cache
-def _guard(kind: Any) -> Callable[[Any], str]:  # noqa: ANN401 - a class of messages
-    return subject_of if issubclass(kind, e.LeadershipFact) else _scope(kind) or subject_of
+    make_scope, _, _, is_own_guard = _ways(message.__class__)
+    return subject_and_scope(message)[1] if make_scope is None or is_own_guard else make_scope(message)
 
 
 @cache

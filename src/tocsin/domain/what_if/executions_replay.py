@@ -137,7 +137,7 @@ class Slots:
             queue=step.queue,
             function=step.function,
             time=now,
-            body=None,
+            message=None,
             priority=step.priority,
             group=None if limit is None else LimitGroup(request.job, limit.key, limit.value),
             limit=0 if limit is None else limit.limit,

@@ -5,12 +5,24 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from ... import subjects, telemetry
 from ...domain import execution
 from ...domain.agent import agent_key
-from ...domain.events import LeaseTimer, Message, PastHoldUp, Recorded, ReleasedReason, Started
+from ...domain.events import (
+    Advanced,
+    Cancelled,
+    Completed,
+    Exhausted,
+    Failed,
+    LeaseTimer,
+    Message,
+    PastHoldUp,
+    Recorded,
+    Released,
+    ReleasedReason,
+    RetryScheduled,
+    Started,
+)
 from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
@@ -19,11 +31,6 @@ from .agents import HeardAgents
 from .operator_decisions import OperatorDecisions
 from .owners import Owners
 from .queue_rates import QueueRates, Rated
-
-
-class _Release(msgspec.Struct):
-    delivery: int
-    reason: str = ""
 
 
 class StoredClaim(NamedTuple):
@@ -37,9 +44,6 @@ Assigned: TypeAlias = Sequence[tuple[OpenTask, Started]]
 """Reserved tasks and their claims."""
 LEAST_HOLD_UP_S: Final = 0.001
 """Shorter hold-ups are not recorded."""
-STEP_ENDS: Final = ("released", "retry-scheduled", "advanced", "exhausted")
-"""Events of a step after which its task needs no worker, or is dispatched again."""
-_RELEASES: Final = msgspec.json.Decoder(_Release)
 TRIES: Final = 3
 """Writes of the claims of one execution in a row; other writers may be faster at each."""
 
@@ -188,37 +192,33 @@ def learn_event(board: TaskBoard, scope: str, recorded: Recorded[Message]) -> No
     """
     fact, sequence = recorded.message, recorded.sequence
     if isinstance(fact, Started):
-        board.claim(
-            scope,
-            fact.step,
-            fact.attempt,
-            delivery=fact.delivery,
-            sequence=sequence,
-            agent=agent_of(fact.worker, fact.agent),
-            epoch=fact.epoch,
-        )
+        learn_claim(board, scope, fact, sequence)
     else:
-        _, _, _, kind, *rest = recorded.subject.split(".")
-        learn_end(board, scope, kind, rest, sequence, fact.encode())
+        learn_end(board, scope, fact, sequence)
 
 
-def learn_end(board: TaskBoard, scope: str, kind: str, rest: Sequence[str], sequence: int, body: bytes) -> None:
-    """Apply an event after which a task needs no worker; any other changes nothing.
+def learn_claim(board: TaskBoard, scope: str, fact: Started, sequence: int) -> None:
+    """Apply a claim."""
+    board.claim(
+        scope,
+        fact.step,
+        fact.attempt,
+        delivery=fact.delivery,
+        sequence=sequence,
+        agent=agent_of(fact.worker, fact.agent),
+        epoch=fact.epoch,
+    )
 
-    `kind`, `rest`: the tokens of its subject after those of its execution.
-    """
-    if kind in {"completed", "failed", "cancelled"}:
-        board.end_execution(scope, is_completed=kind == "completed")
-    elif kind == "released":
-        end = _RELEASES.decode(body)
-        board.release(
-            *(scope, rest[0], int(rest[1])),
-            delivery=end.delivery,
-            sequence=sequence,
-            was_lost=end.reason == "lease_over",
-        )
-    elif kind in STEP_ENDS:
-        board.end_step(scope, rest[0], sequence=sequence)
+
+def learn_end(board: TaskBoard, scope: str, fact: Message, sequence: int) -> None:
+    """Apply an event after which a task needs no worker; any other changes nothing."""
+    if isinstance(fact, Completed | Failed | Cancelled):
+        board.end_execution(scope, is_completed=isinstance(fact, Completed))
+    elif isinstance(fact, Released):
+        was_lost = fact.reason == "lease_over"
+        board.release(scope, fact.step, fact.attempt, delivery=fact.delivery, sequence=sequence, was_lost=was_lost)
+    elif isinstance(fact, RetryScheduled | Advanced | Exhausted):
+        board.end_step(scope, fact.step, sequence=sequence)
 
 
 def agent_of(worker: str, agent_id: str | None) -> str | None:

@@ -8,20 +8,19 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from ... import subjects, telemetry
+from ... import telemetry
 from ...domain import execution
 from ...domain.events import Dispatched, Started
 from ...domain.open_task import OpenTask
-from ...domain.task_board import NO_AGENT, TaskBoard
+from ...domain.task_board import TaskBoard
 from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim
 from ...domain.visibility_lease import lease_span, lease_timer, ojs_field
 from ...ports import Clock, Delay, EventLog, FetchChannel, OutdatedState
-from ...subjects import DecodeError, Stream
+from ...subjects import Stream
 from . import followed_tasks
 from .claims import Claims, Releases, StoredClaim, claim_of
 from .fetches import Fetches, WaitingFetch
 from .http_workers import HttpWorkers
-from .task_sender import read_bodies
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -53,7 +52,6 @@ class FetchServer:
         self._claims = claims
         self._releases = releases
         self._clock = clock
-        self._unreadable: list[OpenTask] = []
 
     async def serve(self, upto: int, room: Mapping[str, int]) -> bool:
         """Answer fetches by the events up to a sequence; return whether to repeat.
@@ -114,9 +112,8 @@ class FetchServer:
         wanted: list[tuple[OpenTask, Started]] = []
         timers: list[Delay] = []
         try:
-            await read_bodies(self._log, [task for task, _ in chosen])
             for task, waiting in chosen:
-                message = self._read(task)
+                message = None if task.message is None else task.message.task
                 if message is not None and not await self._has_expired(task, message):
                     claim, timer = self._claim(task, message, waiting.fetch)
                     wanted.append((task, claim))
@@ -135,20 +132,6 @@ class FetchServer:
         claim = claim_of(task, fetch.worker, lease=lease, holder=fetch.identity, fetch=fetch.id)
         timer = lease_timer(claim, task.sequence, ends_attempt=message.timeout <= lease)
         return claim, Delay(timer, self._clock.now() + lease_span(min(lease, message.timeout)))
-
-    def _read(self, task: OpenTask) -> Dispatched | None:
-        """Return a task; None: it cannot be read yet, or never by this version."""
-        if task.body is None:
-            return None
-        try:
-            message = subjects.decode(task.subject, task.body)
-        except DecodeError as error:
-            _log.error("task unreadable", action="task-unreadable", subject=task.subject, error=str(error))
-            message = None
-        if isinstance(message, Dispatched):
-            return message.task
-        self._unreadable.append(task)
-        return None
 
     async def _has_expired(self, task: OpenTask, message: Dispatched) -> bool:
         """Expire an execution before a worker gets it (ojs-core, `expires_at`); return whether it is over."""
@@ -173,9 +156,6 @@ class FetchServer:
         upto: int,
     ) -> bool:
         """Answer fetches that have tasks or no time; return whether to repeat."""
-        for task in self._unreadable:
-            self._board.refuse(task.scope, task.step, frozenset({NO_AGENT}))
-        self._unreadable.clear()
         for stored in claims:
             task = stored.claim.task
             claim = FetchedClaim(scope=task.scope, step=task.step, sequence=stored.claim.sequence)

@@ -30,7 +30,7 @@ from ...ports import (
     RequestRefused,
 )
 from ...settings import Queue
-from ...subjects import MATCHER_LEASE, Bucket, DecodeError, Stream, outside_key
+from ...subjects import MATCHER_LEASE, Bucket, Stream, outside_key
 from . import followed_tasks, operator_decisions, owners
 from .agents import HeardAgent, HeardAgents
 from .backlog_display import BacklogDisplay
@@ -106,7 +106,7 @@ class Matcher:
         self._owners = Owners(log, self.board, self.agents, self._decisions, clock)
         self._claims = Claims(log, self.board, self.agents, self._rates, self._decisions, self._owners)
         self._releases = Releases(log, self.board, clock)
-        sender = TaskSender(log, channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
+        sender = TaskSender(channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
         self._trials = Trials(self.board, self.agents, reserved, clock.monotonic)
         self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
         self._checks = ClaimChecks(
@@ -136,7 +136,7 @@ class Matcher:
 
     async def follow(self) -> None:
         """Follow tasks, claims and ends, from the open executions on."""
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=None, decode=followed_tasks.unread):
+        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=None):
             for scope in batch.undone:
                 self.board.forget(scope)
                 self._owners.forget(scope)
@@ -188,13 +188,10 @@ class Matcher:
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event of the log."""
-        try:
-            if subjects.is_ownership(recorded.subject):
-                self._owners.learn(followed_tasks.read(recorded))
-            else:
-                self._followed.learn(recorded)
-        except DecodeError as error:
-            _log.error("event unreadable, skipped", action="unreadable", sequence=recorded.sequence, error=str(error))
+        if subjects.is_ownership(recorded.subject):
+            self._owners.learn(recorded)
+        else:
+            self._followed.learn(recorded)
 
     def receive(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list."""

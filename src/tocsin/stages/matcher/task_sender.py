@@ -7,9 +7,10 @@ from pydantic import JsonValue
 from ... import telemetry
 from ...domain import ids
 from ...domain.agent import Assignment
-from ...domain.open_task import OpenTask, StepKey
+from ...domain.json_codec import written
+from ...domain.open_task import StepKey
 from ...domain.task_board import AgentClaim
-from ...ports import AgentChannel, Clock, EventLog, HandOver
+from ...ports import AgentChannel, Clock, HandOver
 from .agents import HeardAgents
 from .claims import Releases
 from .last_heartbeats import LastHeartbeats
@@ -22,7 +23,6 @@ class TaskSender:
 
     def __init__(
         self,
-        log: EventLog,
         channel: AgentChannel,
         agents: HeardAgents,
         releases: Releases,
@@ -32,7 +32,6 @@ class TaskSender:
     ) -> None:
         """`key` is the installation's; it proves reports on the claims."""
         self._key = key
-        self._log = log
         self._channel = channel
         self._agents = agents
         self._releases = releases
@@ -41,7 +40,6 @@ class TaskSender:
 
     async def send(self, claims: Sequence[AgentClaim]) -> None:
         """Send claimed tasks to their agents, with what earlier attempts sent last."""
-        await read_bodies(self._log, [claim.task for claim in claims])
         heartbeats = await self._heartbeats.of(claims)
         too_large = await self._send(claims, heartbeats)
         if any(claim.task.key in heartbeats for claim in too_large):
@@ -49,9 +47,6 @@ class TaskSender:
         for claim in too_large:
             _log.error("task too large for the server", action="task-too-large", scope=claim.task.scope)
             await self._releases.release(claim, "handed_back", is_refused=True)
-        for claim in claims:
-            if self._agents.get(claim.agent) is not None:
-                claim.task.body = None  # it is seldom needed again
 
     async def _send(self, claims: Sequence[AgentClaim], heartbeats: Mapping[StepKey, JsonValue]) -> list[AgentClaim]:
         """Send tasks, and return those that are too large."""
@@ -59,9 +54,9 @@ class TaskSender:
         hand_overs: list[tuple[AgentClaim, HandOver]] = []
         for claim in claims:
             agent = self._agents.get(claim.agent)
-            if agent is None or claim.task.body is None:
+            if agent is None or claim.task.message is None:
                 continue
-            body = self._assignment(claim, heartbeats.get(claim.task.key)).framed(claim.task.body)
+            body = self._assignment(claim, heartbeats.get(claim.task.key)).framed(written(claim.task.message))
             hand_overs.append((claim, HandOver(agent.name, agent.agent_id, claim.sequence, body)))
             claim.handed_at = now
             claim.hand_overs += 1
@@ -81,10 +76,3 @@ class TaskSender:
             heartbeat=heartbeat,
             epoch=claim.epoch,
         )
-
-
-async def read_bodies(log: EventLog, tasks: Sequence[OpenTask]) -> None:
-    """Read the bodies of tasks that were not kept."""
-    for task in tasks:
-        if task.body is None and (stored := await log.get(task.subject, task.sequence)) is not None:
-            task.body = stored.message.encode()
