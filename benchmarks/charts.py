@@ -55,8 +55,8 @@ def _lag(results: Results) -> Chart:
 
 def _throughput(results: Results) -> Chart:
     shown = {
-        "W2": "four processes",
-        "W2 durable": "four processes, durable",
+        "W2": "three processes",
+        "W2 durable": "three processes, durable",
         "W2-one-process": "one process",
         "W2-one-process durable": "one process, durable",
         "W2d": "graphs of six steps",

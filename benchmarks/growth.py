@@ -21,10 +21,10 @@ from benchmarks.part import WORKER
 from benchmarks.processes import disk_of
 from benchmarks.seed import WITHOUT_ARCHIVER, fill
 from benchmarks.servers import Servers, initialized, servers
-from benchmarks.system import RECORDER, WHEN, running
+from benchmarks.system import RECORDER, running
 from benchmarks.throughput import EXECUTIONS, throughput
 
-PARTS: Final = (WHEN, WITHOUT_ARCHIVER, RECORDER, WORKER)
+PARTS: Final = (WITHOUT_ARCHIVER, RECORDER, WORKER)
 ROUNDS: Final = 3
 COMPARED: Final = ("executions_per_second", "cpu_ms_per_execution")
 

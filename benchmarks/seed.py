@@ -13,15 +13,15 @@ from typing import Final
 
 from benchmarks.part import FUNCTION, WORKER
 from benchmarks.progress import Progress
-from benchmarks.system import RECORDER, WHAT, WHEN, System, running
+from benchmarks.system import RECORDER, STAGES, System, running
 from benchmarks.throughput import trigger
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports.queries import ExecutionQuery
 
 ARCHIVER: Final = "archiver"
-WITHOUT_ARCHIVER: Final = ",".join(name for name in WHAT.split(",") if name != ARCHIVER)
-PARTS: Final = (WHEN, WITHOUT_ARCHIVER, WORKER)
+WITHOUT_ARCHIVER: Final = ",".join(name for name in STAGES.split(",") if name != ARCHIVER)
+PARTS: Final = (WITHOUT_ARCHIVER, WORKER)
 JOBS: Final = 100
 """Number of jobs that share the executions."""
 AT_ONCE: Final = 250

@@ -22,10 +22,12 @@ from tocsin.domain.definition import JobDefinition
 
 RECORDER: Final = "recorder"
 STAGES: Final = ",".join(name for name in bootstrap.STAGE_NAMES if name not in {RECORDER, "mq_bridge"})
-WHEN: Final = "registrar,ticker,planner"
-WHAT: Final = ",".join(name for name in STAGES.split(",") if name not in WHEN.split(","))
-USUAL: Final = (WHEN, WHAT, RECORDER, WORKER)
-"""Four processes: stages that decide when, stages that decide what, the history, a worker."""
+USUAL: Final = (STAGES, RECORDER, WORKER)
+"""Three processes: the stages, the history, a worker."""
+_APART: Final = ("registrar,ticker", "planner", "matcher", "lock_keeper,dag_advancer,retrier,lease_keeper,recoverer")
+_TAKEN: Final = {RECORDER, *",".join(_APART).split(",")}
+SEPARATE: Final = (*_APART, ",".join(name for name in STAGES.split(",") if name not in _TAKEN), RECORDER, WORKER)
+"""The stages in five processes. Each folds the log, and they write it in turns."""
 NOT_URGENT: Final = ("nice", "-n", "10")
 """The history may lag for a moment: with fewer cores than processes, the others have priority."""
 ONE_PROCESS: Final = (f"{STAGES},{RECORDER},{WORKER}",)
@@ -163,5 +165,5 @@ async def system(parts: Sequence[str] = USUAL, *, sync_always: bool = False, nod
 def _short(part: str) -> str:
     """Return a short name for a process."""
     names = part.split(",")
-    kinds = {WHEN: ["when"], WHAT: ["what"]}.get(part, ["stages"] if set(names) - {RECORDER, WORKER} else [])
+    kinds = ["stages"] if set(names) - {RECORDER, WORKER} else []
     return "+".join([*kinds, *(name for name in (RECORDER, WORKER) if name in names)])

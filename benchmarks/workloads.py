@@ -19,7 +19,7 @@ from benchmarks.ojs import ojs
 from benchmarks.registered import registered
 from benchmarks.replay import replay
 from benchmarks.scale_out import REPLICAS, copies_and_matcher
-from benchmarks.system import ONE_PROCESS, USUAL, System, system
+from benchmarks.system import ONE_PROCESS, SEPARATE, USUAL, System, system
 from benchmarks.throughput import graphs, throughput
 from benchmarks.unserved import restart, unserved
 from benchmarks.wide_graph import wide_graph
@@ -46,6 +46,7 @@ WORKLOADS: Final[dict[str, Workload]] = {
     "W1": OnSystem(fire_lag),
     "W2": OnSystem(throughput),
     "W2-one-process": OnSystem(throughput, ONE_PROCESS),
+    "W2-separate": OnSystem(throughput, SEPARATE),
     "W2d": OnSystem(graphs),
     "W3": OnSystem(latency),
     "W4": copies_and_matcher,

@@ -160,7 +160,7 @@ def test_what_was_measured_is_drawn_and_nothing_else() -> None:
     drawn = {chart.name: chart for chart in charts.charts(DRAWN)}
     assert {name: [(bar.label, bar.parts) for bar in chart.bars] for name, chart in drawn.items()} == {
         "W1": [("1,000 jobs, p50", (400.0,)), ("1,000 jobs, p99", (900.0,)), ("10,000 jobs, p99, durable", (7000.0,))],
-        "W2": [("four processes", (1000.0,)), ("graphs of six steps, durable", (50.0,))],
+        "W2": [("three processes", (1000.0,)), ("graphs of six steps, durable", (50.0,))],
         "W4": [("2 copies", (5.0, 1.0, 4.0, 0.0, 0.0)), ("1 copy, R3 durable", (2.0, 6.0, 0.0, 0.0, 0.0))],
         "W5-durable": [("0 before", (100.0,)), ("50 before", (80.0,))],
     }
@@ -224,7 +224,7 @@ async def test_system_does_everything_that_workloads_measure(monkeypatch: pytest
         agents = await AgentRegistry(it.installation.log, it.installation.projections).agents()
     assert 2 < plain["messages_per_execution"] < 6  # its trigger, its public event, and parts of commits and reports
     assert 2 < graph["messages_per_execution"] < 6 * 4
-    assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (2: what)"} <= plain.keys()
+    assert {"cpu_ms_per_execution (nats)", "cpu_ms_per_execution (1: stages)"} <= plain.keys()
     assert {"p50_ms", "p99_ms", "max_ms"} <= alone.keys()
     assert (together["missed (4)"], together["twice (4)"]) == (0, 0)
     assert {len(agent.functions) for agent in agents} == {3}

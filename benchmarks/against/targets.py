@@ -146,9 +146,9 @@ def _lag(sizes: Sizes) -> list[Row]:
         return Row(f"{unit.title}, {jobs} jobs: p99", unit, metric(f"p99_ms ({jobs})"), "ms", other, target, flaws)
 
     return [
-        row(few, W1, Target(0.38)),
-        row(few, W1, Target(1), TASKIQ),
-        row(many, W1, Target(0.45)),
+        row(few, W1, Target(0.25)),
+        row(few, W1, Target(0.5), TASKIQ),
+        row(many, W1, Target(0.35)),
         row(many, W1_DURABLE, Target(0.2)),
     ]
 
@@ -160,19 +160,18 @@ def _throughput() -> list[Row]:
     def cpu(unit: Unit, target: Target | None) -> Row:
         return Row(f"{unit.title}: CPU per execution", unit, metric("cpu_ms_per_execution"), "ms", BASE, target, AUDIT)
 
-    ahead = Target(1, at_least=True)
     return [
-        cpu(W2, Target(0.38)),
+        cpu(W2, Target(0.43)),
         rate(W2, Target(2.5, at_least=True)),
-        rate(W2, ahead, TASKIQ),
-        rate(W2, ahead, BULLMQ),
-        rate(W2_DURABLE, Target(4, at_least=True)),
+        rate(W2, Target(1.8, at_least=True), TASKIQ),
+        rate(W2, Target(1, at_least=True), BULLMQ),
+        rate(W2_DURABLE, Target(3, at_least=True)),
         cpu(W2_DURABLE, None),
     ]
 
 
 def _latency() -> list[Row]:
-    return [Row(f"W3: {p}", W3, metric(f"{p}_ms"), "ms", BASE, Target(1)) for p in ("p50", "p99")]
+    return [Row(f"W3: {p}", W3, metric(f"{p}_ms"), "ms", BASE, Target(0.45)) for p in ("p50", "p99")]
 
 
 def _scale_out() -> list[Row]:
