@@ -215,8 +215,9 @@ class Turns:
         return call
 
     def _count(self, call: MessageCause, change: int) -> None:
-        self.inputs += change * (call.source != EVENTS)
-        if _is_definition(call):
+        if call.source != EVENTS:
+            self.inputs += change
+        if call.recorded.subject.startswith(_DEFINITION):
             counts = self._definitions.setdefault(_job_of(call), Counter())
             counts[subjects.turn_of(call.recorded.subject)] += change
             if not +counts:
