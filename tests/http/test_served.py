@@ -104,7 +104,7 @@ async def test_registered_and_triggered_job_runs_and_is_shown(tocsin: Running) -
 
         async def is_counted() -> bool:
             # The status counts the displayed jobs, which the registrar's edge writes after the commit.
-            return (await client.get("/v1/status")).json()["jobs"]["registered"] == 1
+            return bool((await client.get("/v1/status")).json()["jobs"]["registered"] == 1)
 
         assert await tocsin.until(has_read)
         assert await tocsin.until(is_counted)

@@ -28,7 +28,6 @@ from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, Claime
 from tocsin.services.operations.task_leases import Held, Holder
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.stages.matcher import fetches
-from tocsin.stages.matcher.followed_tasks import Unread
 from tocsin.testing import settle
 
 GATEWAY: Final = "01890f3e-0000-7000-8000-00000000000a"
@@ -188,17 +187,6 @@ async def test_task_of_an_ended_execution_is_skipped(desk: Desk) -> None:
     await desk.hall.world.log.append(ended, expect=facts[-1].sequence)
     [held] = await desk.fetch()
     assert held.found.execution_id != first.message.execution_id
-
-
-async def test_unreadable_task_holds_up_no_other(desk: Desk) -> None:
-    matcher = await desk.hall.matcher()
-    body = b'{"v":99,"job":"nightly","function":"load"}'
-    subject = "execution.nightly.e9.dispatched.main.1"
-    matcher.learn(Recorded(Unread(body), subject, 1, desk.hall.world.clock.now()))
-    await desk.hall.trigger()
-    [held] = await desk.fetch()
-    assert held.found.execution_id != "e9"
-    assert await desk.fetch() == []
 
 
 async def test_limit_of_a_job_counts_fetched_tasks(desk: Desk) -> None:

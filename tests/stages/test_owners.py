@@ -23,7 +23,6 @@ from tocsin.domain.events import (
 from tocsin.domain.ownership import EXECUTOR
 from tocsin.services.audit import audit
 from tocsin.stages.matcher.agents import SILENCE_S
-from tocsin.stages.matcher.followed_tasks import unread
 from tocsin.testing import settle
 
 KINDS: Final = ("ledger", "trigger", "execution", "lock", "cron", "ownership", "report", "timer")
@@ -258,7 +257,7 @@ async def test_claim_for_an_earlier_leader_is_released(hall: Hall) -> None:
         await hall.world.trigger("nightly", message_id="late")
         await hall.world.run(hall.world.planner)
         for task in await hall.world.log.read("execution.*.*.admitted.>", after=first.sequence):
-            late.learn(Recorded(unread(task.subject, task.message.encode()), task.subject, task.sequence, task.time))
+            late.learn(task)
         await late.run_once()
     stale = (await claims(hall))[-1]
     assert (stale.message.worker, stale.message.epoch) == ("a", first.sequence)

@@ -23,7 +23,6 @@ from tocsin.domain.events import (
 )
 from tocsin.services.shards import ShardMaps
 from tocsin.stages.matcher.agents import SILENCE_S
-from tocsin.stages.matcher.followed_tasks import unread
 from tocsin.stages.matcher.owners import LOOK_INTERVAL_S
 
 THREE: Final = "01890f3e-0000-7000-8000-000000000003"
@@ -299,7 +298,7 @@ async def test_claim_after_another_matcher_binds_is_released(hall: Hall) -> None
         await hall.world.trigger("nightly", message_id="late")
         await hall.world.run(hall.world.planner)
         for task in await hall.world.log.read("execution.*.*.admitted.>", after=at):
-            late.learn(Recorded(unread(task.subject, task.message.encode()), task.subject, task.sequence, task.time))
+            late.learn(task)
         await late.run_once()
     stale = (await claims(hall))[-1]
     assert (stale.message.worker, stale.message.epoch, len(old.got)) == ("a", None, 1)

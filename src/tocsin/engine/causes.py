@@ -335,7 +335,7 @@ class Agenda:
     def next_due(self, now: datetime, *, may_be_late: bool = False) -> DeadlineCause | None:
         """Return the earliest alarm up to a time (UTC); None: no alarm is due.
 
-        `look_again` or a new state ends it. `may_be_late`: the alarms of the newest few states need not be found yet.
+        `look_again` or a new state ends it. `may_be_late`: the alarms of the newest few states may be left out.
         """
         if not may_be_late or len(self._changed) > MAX_UNKNOWN:
             self._find()

@@ -325,7 +325,7 @@ class Decider:
         self.batch.inputs += call.source != EVENTS
 
     def _add(self, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
-        for change in step.changes:  # a timer is none: the deadlines of a state come from its events
+        for change in step.changes:  # a timer changes nothing: the deadlines of a state come from its events
             if isinstance(change, Events):
                 for event in change.events:
                     self._append(cause, event, now)

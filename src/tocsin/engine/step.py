@@ -32,7 +32,7 @@ class Scope(Generic[T]):
     initial: T
     evolve: Callable[[T, Recorded[Message]], T]
     is_over: Callable[[T], bool] | None = None
-    """Returns whether a state has no deadlines any more; None: each is asked."""
+    """Returns whether a state has no deadlines any more; None: the rules decide."""
 
     def __call__(self, scope: str) -> "Ref[T]":
         """Refer to the state of a scope."""

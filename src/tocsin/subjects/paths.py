@@ -35,7 +35,7 @@ def subject_and_scope(message: e.Message) -> tuple[str, str]:
 
 @cache
 def _ways(kind: Any) -> tuple[Any, Any, Any, bool]:  # noqa: ANN401 - a class of messages, and functions of it
-    """Return what makes the scope, the subject or its rest, and whether the subject is the guard."""
+    """Return functions for the scope, the subject and its rest, and whether the subject guards."""
     scope, subject = _scope(kind), _SUBJECTS.get(kind)
     if scope is None and subject is None:
         raise TypeError(f"{kind.__name__} has no subject of its own")
@@ -354,7 +354,8 @@ def scope_of(message: e.Message) -> str:
 
     A public event and a change of a leader are guarded by their own subject.
     """
-    make_scope, _, _, is_own_guard = _ways(message.__class__)
+    kind: Any = message.__class__
+    make_scope, _, _, is_own_guard = _ways(kind)
     return subject_and_scope(message)[1] if make_scope is None or is_own_guard else make_scope(message)
 
 

@@ -59,7 +59,7 @@ class Slots:
     rules: Mapping[str, QueueRules] = field(default_factory=dict)
     """The limits and pauses of these queues. The bucket of a rate is full at the beginning."""
     _used_until: dict[str, float] = field(default_factory=dict)
-    _lanes: TaskLanes = field(default_factory=lambda: TaskLanes(max_bytes=0))
+    _lanes: TaskLanes = field(default_factory=TaskLanes)
     _functions: dict[str, set[str]] = field(default_factory=dict)
     _tasks: dict[str, OpenTask] = field(default_factory=dict)
     """The tasks that are open or running, by execution."""
