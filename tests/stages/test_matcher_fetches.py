@@ -14,7 +14,7 @@ from tests.stages.test_matcher import Hall
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import AgentSwitched, Dispatched, Failed, LeaseTimer, Recorded, Released, Started, Timer
+from tocsin.domain.events import AgentSwitched, Dispatched, Failed, LeaseTimer, Released, Started, Timer
 from tocsin.domain.execution import Status
 from tocsin.domain.task_fetch import Answer
 from tocsin.domain.visibility_lease import Lease

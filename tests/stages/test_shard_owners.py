@@ -16,7 +16,6 @@ from tocsin.domain.events import (
     Completed,
     OwnershipAssigned,
     QueueGrant,
-    Recorded,
     Released,
     Shard,
     Started,
