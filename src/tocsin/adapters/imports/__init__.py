@@ -2,7 +2,7 @@
 
     findings                   what has no equivalent, each kind with a stable code
     drafts, job_file           the jobs that were found, and the file with comments
-    cron_dialects, schedules   schedules of other programs in Tocsin's words
+    schedules                  schedules of other programs in Tocsin's words
 
 A source is data: nothing in it is executed. What has no equivalent is a comment at its job and a finding of the report.
 """

@@ -12,14 +12,11 @@ from typing import Any, Final
 from ...domain import duration
 from ...domain.schedule import timezones
 from ...domain.schedule.expression import ALIASES
-from .airflow_dags import Dag
-from .airflow_graph import Graphs
+from .airflow_graph import Dag, Graphs
 from .airflow_tasks import report_arguments, set_rules, set_steps
-from .cron_dialects import CRONITER
 from .drafts import Draft, Draftings
-from .python_syntax import Call, Unknown, is_static, parse, shown, too_deep
-from .python_values import Values
-from .schedules import Zone, set_cron, set_interval, set_timezone
+from .python_values import Call, Unknown, Values, is_static, parse, shown, too_deep
+from .schedules import CRONITER, Zone, set_cron, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
 
 ABSENT: Final = object()

@@ -8,10 +8,10 @@ from typing import Any, Final
 from ...domain import duration
 from ...domain.definition import is_name
 from ...domain.duration import MAX_DURATION_S
-from .airflow_dags import Dag, Task, task_links
+from .airflow_graph import Dag, Task, task_links
 from .commands import script
 from .drafts import UNLIMITED, Draft, Names, StepDraft, function_name, literal
-from .python_syntax import Call, Unknown, is_static, shown
+from .python_values import Call, Unknown, is_static, shown
 
 _NAME: Final = re.compile(r"[A-Za-z_][\w.]*")
 MAX_RETRIES: Final = 99

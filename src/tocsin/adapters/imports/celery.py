@@ -14,8 +14,7 @@ from .celery_crontab import set_crontab
 from .celery_entries import Blocks, Entries, Entry, signature_of
 from .celery_routes import Routes
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
-from .python_syntax import Call, Unknown, dotted, is_static, parse, setting_name, shown, source_of, too_deep
-from .python_values import Values
+from .python_values import Call, Unknown, Values, dotted, is_static, parse, setting_name, shown, source_of, too_deep
 from .schedules import Zone, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
 

@@ -7,9 +7,9 @@ import re
 from typing import Any, Final
 
 from ...domain.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Field
-from .cron_dialects import NotExpressible, rendered
 from .drafts import Draft
-from .python_syntax import Call, shown
+from .python_values import Call, shown
+from .schedules import NotExpressible, rendered
 
 _ARGUMENTS: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
 _KINDS: Final = {

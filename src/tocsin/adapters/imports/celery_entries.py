@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from .python_syntax import Call
-from .python_values import Values
+from .python_values import Call, Values
 
 _SHORT: Final = frozenset({"s", "si"})
 _LONG: Final = frozenset({"signature", "Signature", "subtask"})

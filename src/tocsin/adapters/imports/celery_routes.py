@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from ...domain.definition import is_name
 from .drafts import Draft
-from .python_syntax import is_static, setting_name, shown, source_of
-from .python_values import Values
+from .python_values import Values, is_static, setting_name, shown, source_of
 
 _ROUTES: Final = frozenset({"task_routes", "CELERY_TASK_ROUTES", "CELERY_ROUTES"})
 _DEFAULTS: Final = frozenset({"task_default_queue", "CELERY_TASK_DEFAULT_QUEUE", "CELERY_DEFAULT_QUEUE"})

@@ -12,11 +12,10 @@ from typing import Final
 
 from ...domain.schedule.expression import ALIASES
 from .commands import script
-from .cron_dialects import VIXIE
 from .crontab_lines import Entry, Unreadable, lines, looks_like_system, program_of, split_input
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .schedules import Zone, set_clock_changes, set_cron, set_timezone
+from .schedules import VIXIE, Zone, set_clock_changes, set_cron, set_timezone
 
 _OF_CRON: Final = frozenset(
     {"CRON_TZ", "TZ", "SHELL", "MAILTO", "MAILFROM", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"}

@@ -15,12 +15,10 @@ from ...domain.schedule import ScheduleError
 from ...domain.schedule.expression import ALIASES
 from ...domain.schedule.rules import parse_duration
 from ..files import yaml_text
-from .cron_dialects import ROBFIG
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .manifests import Manifest, list_of, mapping_of, report_rest, text_of, whole_number
-from .pods import set_containers, settings_note
-from .schedules import Zone, set_clock_changes, set_cron, set_interval, set_timezone
+from .pods import Manifest, list_of, mapping_of, report_rest, set_containers, settings_note, text_of, whole_number
+from .schedules import ROBFIG, Zone, set_clock_changes, set_cron, set_interval, set_timezone
 
 MAX_DOCUMENTS: Final = 5_000
 """The largest number of manifests of a file."""

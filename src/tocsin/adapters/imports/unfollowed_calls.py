@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from .drafts import Draftings
-from .python_syntax import dotted, source_of
+from .python_values import dotted, source_of
 
 MOST: Final = 20
 """Calls that are named; more are counted."""
