@@ -14,8 +14,7 @@ from tests.http.console.browsers import listening
 from tests.http.test_roles import OPERATOR, VIEWER
 from tests.system.running import DEADLINE
 from tocsin.adapters.http.api import events
-from tocsin.adapters.http.auth.authentication import TOKEN_CHECK_S, Authentication
-from tocsin.adapters.http.auth.provider_answers import ProviderUnavailable
+from tocsin.adapters.http.auth.authentication import TOKEN_CHECK_S, Authentication, ProviderUnavailable
 from tocsin.adapters.http.auth.session import COOKIE
 from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, Tokens
 from tocsin.domain.access import Principal

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.test_history import A_FAILURE, facts_of, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, exposition, totals
+from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, exposition
 from tocsin.domain import daily_use
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.events import Message, Namespace, PoisonMessage
@@ -110,7 +110,7 @@ async def test_names_of_unknown_jobs_share_one_label(world: World, metrics: Metr
 async def test_steps_before_their_first_run_are_bounded(
     world: World, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(totals, "MAX_FIRST_STEPS", 3)
+    monkeypatch.setattr(exposition, "MAX_FIRST_STEPS", 3)
     await world.given(
         name="wide", schedule=None, function=None, dag=[{"name": f"s{n}", "function": "f"} for n in range(9)]
     )

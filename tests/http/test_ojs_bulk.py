@@ -20,7 +20,7 @@ from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.middleware.idempotency import Answer
-from tocsin.adapters.http.ojs import batches, enqueued_jobs, job_filter, job_view
+from tocsin.adapters.http.ojs import batches, job_filter, job_view, jobs
 from tocsin.domain import execution_plan
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.events import Cancelled, Enqueued, Message, Recorded, RetryScheduled
@@ -168,7 +168,7 @@ async def test_decisions_on_unique_jobs_are_received(monkeypatch: pytest.MonkeyP
     async with aclosing(EventWaiter(log)) as arrivals:
         await hearing(arrivals)
         here: Any = SimpleNamespace(log=log, arrivals=arrivals)
-        decided = asyncio.create_task(enqueued_jobs._decided(here, wishes, [()] * 3))
+        decided = asyncio.create_task(jobs._decided(here, wishes, [()] * 3))
         await settle()
         for number, each in enumerate(wishes, 1):
             stored = Recorded(each, subjects.subject_of(each), number, NOON)

@@ -18,8 +18,7 @@ from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.ojs import event_search
 from tocsin.adapters.http.ojs.event_search import WindowReader
-from tocsin.adapters.http.ojs.job_events import JobEvents
-from tocsin.adapters.http.ojs.workflow_events import WorkflowEvents
+from tocsin.adapters.http.ojs.job_events import JobEvents, WorkflowEvents
 from tocsin.domain.access import Role
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (

@@ -20,7 +20,7 @@ from tests.http.served import served
 from tests.properties import examples
 from tocsin.adapters.http.api.app import openapi
 from tocsin.adapters.http.ojs import workers
-from tocsin.adapters.http.ojs.fast_routes import DIRECT
+from tocsin.adapters.http.ojs.workers import DIRECT
 
 RUN = "11111111-1111-7111-8111-111111111111"
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]

@@ -17,16 +17,16 @@ from structlog.testing import capture_logs
 from tests.http.conftest import World
 from tests.http.identity_provider import IssuingKey, Provider, identity_provider
 from tests.plain_http import NO_AUTHORITIES
-from tocsin.adapters.http.auth import provider_answers
+from tocsin.adapters.http.auth import authentication
 from tocsin.adapters.http.auth.authentication import (
     FETCH_PAUSE_S,
     KEYS_MAX_AGE_S,
     KEYS_TTL_S,
+    MAX_RESPONSE_BYTES,
     TOKEN_CHECK_S,
     Authentication,
     IdentityProvider,
 )
-from tocsin.adapters.http.auth.provider_answers import MAX_RESPONSE_BYTES
 from tocsin.adapters.http.auth.tokens import CACHE_TTL_S, PREFIX, Tokens
 from tocsin.domain.access import Role
 from tocsin.ports import LogUnavailable
@@ -226,7 +226,7 @@ async def test_known_keys_serve_while_an_answer_drips(
 ) -> None:
     token = provider.token(roles="scheduler-viewer")
     assert await status(guarded, token) == 200
-    monkeypatch.setattr(provider_answers, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(authentication, "MAX_SECONDS", 0.2)
     guarded.clock.advance(KEYS_TTL_S)
     with provider.dripping("/keys"):
         assert await status(guarded, token) == 200

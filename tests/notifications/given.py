@@ -5,7 +5,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from tocsin.adapters.notifications.factory import open_channel
+from tocsin.adapters.notifications import open_channel
 from tocsin.adapters.system_clock import SystemClock
 from tocsin.domain.notification import Kind, Notification
 from tocsin.ports import ChannelRefused, NotificationChannel

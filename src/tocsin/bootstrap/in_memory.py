@@ -21,7 +21,7 @@ from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
 from ..adapters.memory.event_log import InMemoryEventLog
 from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
-from ..adapters.notifications.factory import open_channel
+from ..adapters.notifications import open_channel
 from ..adapters.routed_log import RoutedLog
 from ..archive.log_archive import LogArchive, Origin
 from ..domain.definition import DefinitionProblem

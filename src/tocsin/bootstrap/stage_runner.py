@@ -29,7 +29,7 @@ from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.announcer import Announcer
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
-from ..adapters.notifications.factory import open_channel
+from ..adapters.notifications import open_channel
 from ..archive.log_archive import Origin
 from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard

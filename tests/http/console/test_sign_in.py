@@ -11,7 +11,7 @@ from pydantic import SecretStr, ValidationError
 from tests.http.conftest import World
 from tests.http.console.browsers import Browser, listening, set_cookies
 from tests.http.identity_provider import CLIENT, SECRET, Provider, identity_provider
-from tocsin.adapters.http.auth import provider_answers
+from tocsin.adapters.http.auth import authentication
 from tocsin.adapters.http.auth.authentication import FETCH_PAUSE_S, Authentication, IdentityProvider
 from tocsin.adapters.http.auth.code_flow import CodeFlow, SignInAttempt
 from tocsin.adapters.http.auth.session import COOKIE, MAX_COOKIE_BYTES
@@ -283,7 +283,7 @@ async def test_unreadable_exchange_begins_no_session(browser: Browser, provider:
 async def test_endless_exchange_begins_no_session(
     browser: Browser, provider: Provider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provider_answers, "MAX_SECONDS", 0.2)
+    monkeypatch.setattr(authentication, "MAX_SECONDS", 0.2)
     callback = await at_provider(browser)
     with provider.dripping("/token"):
         page = await failure(browser, await browser.send("GET", callback), 503)

@@ -84,7 +84,7 @@ def _row(row: "NotificationRow") -> tuple[object, ...]:
 
 
 async def _send(session: Session, name: str) -> Notification:
-    from ...adapters.notifications.factory import open_channel  # noqa: PLC0415 - `list` needs no channel
+    from ...adapters.notifications import open_channel  # noqa: PLC0415 - `list` needs no channel
     from ...adapters.system_clock import SystemClock  # noqa: PLC0415
     from ...bootstrap.stage_runner import channel_of  # noqa: PLC0415
 

@@ -42,7 +42,7 @@ from ..ojs import (
 )
 from ..ojs import dead_letters as ojs_dead_letters
 from ..ojs import jobs as ojs_jobs
-from ..ojs.fast_routes import FastRoutes
+from ..ojs.workers import FastRoutes
 from . import (
     agents,
     apply,
@@ -256,9 +256,7 @@ ROUTERS: Final = (
     *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, shards),
     *_routers(namespaces, definition_settings, policy, notifications, schedule),
     *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
-    *_routers(event_search),
-    *admin.ROUTERS,
-    *_routers(cron, events, status, tokens),
+    *_routers(event_search, admin, cron, events, status, tokens),
 )
 CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)

@@ -21,8 +21,7 @@ from ....domain.errors import TocsinError
 from ....ports import Clock
 from ....settings import Auth
 from ....settings.fields import is_http_url
-from .authentication import FETCH_PAUSE_S, KEYS_TTL_S, IdentityProvider
-from .provider_answers import ProviderUnavailable, read_json
+from .authentication import FETCH_PAUSE_S, KEYS_TTL_S, IdentityProvider, ProviderUnavailable, read_json
 from .tokens import InvalidToken
 
 MAX_EXCHANGES: Final = 8

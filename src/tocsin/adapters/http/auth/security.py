@@ -23,8 +23,7 @@ from ..api.problems import Problem
 from ..api.query_check import check_query
 from ..middleware.rate_limit import RateLimit
 from . import session
-from .authentication import Authentication
-from .provider_answers import ProviderUnavailable
+from .authentication import Authentication, ProviderUnavailable
 from .tokens import InvalidToken
 
 ANONYMOUS: Final = "anonymous"

@@ -17,8 +17,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from .... import telemetry
 from ..api.problems import Problem
 from ..auth import session
+from ..auth.authentication import ProviderUnavailable
 from ..auth.code_flow import CodeFlow, SignInAttempt, SignInFailed, reason_of
-from ..auth.provider_answers import ProviderUnavailable
 from ..auth.security import LOOPBACK_NAMES, count_request, source_of
 from .files import CONTENT_SECURITY_POLICY, HOME
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
 OWN_PREFIX: Final = "tocsin"
+_FAMILIES: Final = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,18 +26,15 @@ class Metric:
         """Return the name with its prefix; a counter's samples add `_total`."""
         return f"{prefix if self.is_hip_62 else OWN_PREFIX}_{self.name}"
 
-    def counter(self, prefix: str) -> CounterMetricFamily:
-        return CounterMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+    def family(self, prefix: str, samples: Iterable[tuple[tuple[str, ...], *tuple[Any, ...]]]) -> Family:
+        """Return the family with some samples.
 
-    def gauge(self, prefix: str, samples: Iterable[tuple[tuple[str, ...], float]]) -> GaugeMetricFamily:
-        """Return the family of a gauge; a sample has the labels and a number."""
-        family = GaugeMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
-        for labels, number in samples:
-            family.add_metric(labels, number)
-        return family
-
-    def histogram(self, prefix: str) -> HistogramMetricFamily:
-        return HistogramMetricFamily(self.full_name(prefix), self.meaning, labels=self.labels)
+        A sample has the labels and a number; a sample of a histogram has buckets and a sum.
+        """
+        family: Any = _FAMILIES[self.kind](self.full_name(prefix), self.meaning, labels=self.labels)
+        for labels, *numbers in samples:
+            family.add_metric(labels, *numbers)
+        return cast("Family", family)
 
 
 JOB_EXECUTIONS: Final = Metric(

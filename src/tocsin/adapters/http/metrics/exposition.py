@@ -6,10 +6,11 @@ only while a ticker leads, because hip-62's alert tests for its absence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final, TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
@@ -20,8 +21,10 @@ from starlette.routing import Route
 
 from .... import telemetry
 from ....domain import daily_use
+from ....domain.definition import JobDefinition
+from ....domain.events import MISSED_REASONS, TriggerKind
 from ....domain.queue_backlog import QueueBacklog
-from ....domain.totals import OTHER
+from ....domain.totals import BUCKETS_S, NO_BOUND, OTHER, Kind, Total
 from ....ports import HistoryIncomplete
 from ....services.agents import backlogs
 from ....services.health.status import Status
@@ -31,7 +34,7 @@ from ....services.queue_decisions import pauses_of
 from ....settings import Settings
 from ....subjects import TICKER_LEASE, Bucket
 from ..api.dependencies import Components
-from . import catalog, totals
+from . import catalog
 from .catalog import Family, Metric
 
 MAX_QUEUES: Final = 500
@@ -44,37 +47,6 @@ def own_series(queues: Iterable[str], settings: Settings) -> frozenset[str]:
     """Return the queues with series of their own, the queues of the settings first."""
     configured = {*settings.matched_queues, *settings.bridged_queues}
     return frozenset(sorted(queues, key=lambda queue: (queue not in configured, queue))[:MAX_QUEUES])
-
-
-def families(backlogs: Mapping[str, QueueBacklog], shown: Collection[str], paused: Collection[str]) -> list[Family]:
-    """Return the gauges of the tasks that the matcher shows.
-
-    `shown`: the queues with series of their own; `paused`: those that operators paused.
-    """
-    return [
-        gauge(
-            catalog.QUEUE_TASKS,
-            (
-                ((queue, state), number)
-                for queue, backlog in backlogs.items()
-                for state, number in (
-                    ("waiting", backlog.waiting),
-                    ("running", backlog.running),
-                    ("held_back", backlog.all_held_back),
-                )
-            ),
-            shown,
-        ),
-        gauge(
-            catalog.QUEUE_WAITING,
-            (
-                ((queue, reason), number)
-                for queue, backlog in backlogs.items()
-                for reason, number in reasons(backlog, is_paused=queue in paused).items()
-            ),
-            shown,
-        ),
-    ]
 
 
 _LIMITS: Final = {"concurrency": "queue_limit", "namespace": "namespace_limit", "rate": "queue_rate"}
@@ -105,7 +77,7 @@ def gauge(
     for (queue, *labels), value in samples:
         key = (queue if queue in shown else OTHER, *labels)
         combined[key] = combine(combined[key], float(value)) if key in combined else float(value)
-    return metric.gauge(catalog.OWN_PREFIX, combined.items())
+    return metric.family(catalog.OWN_PREFIX, combined.items())
 
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -162,22 +134,16 @@ class Metrics:
 
     async def _families(self) -> list[Family]:
         answers = await asyncio.gather(*(reader() for reader in self._readers.values()), return_exceptions=True)
-        families: list[Family] = []
-        is_up = [
-            ((part,), not isinstance(answer, BaseException))
-            for part, answer in zip(self._readers, answers, strict=True)
-        ]
+        families, is_up = list[Family](), list[tuple[Key, bool]]()
         for part, answer in zip(self._readers, answers, strict=True):
+            is_up.append(((part,), not isinstance(answer, Exception)))
             if isinstance(answer, Exception):
                 _log.warning("metrics of a part could not be read", action="metrics-part", part=part, error=str(answer))
             elif isinstance(answer, BaseException):
                 raise answer
             else:
                 families += answer
-        return [*families, self._gauge(catalog.PARTS, is_up)]
-
-    def _gauge(self, metric: Metric, samples: Iterable[tuple[tuple[str, ...], float]]) -> Family:
-        return metric.gauge(self._prefix, samples)
+        return [*families, catalog.PARTS.family(self._prefix, is_up)]
 
     async def _jobs(self) -> list[Family]:
         now = self._parts.clock.now()
@@ -187,12 +153,12 @@ class Metrics:
             lambda _: [(job.name, job.next_fire_time(now)) for job in shown]
         )
         return [
-            self._gauge(catalog.JOBS, [((), len(jobs))]),
-            self._gauge(
-                catalog.NEXT_FIRE,
+            catalog.JOBS.family(self._prefix, [((), len(jobs))]),
+            catalog.NEXT_FIRE.family(
+                self._prefix,
                 (((name,), (time - now).total_seconds()) for name, time in next_times if time is not None),
             ),
-            self._gauge(catalog.REGISTERED, (((job.name,), job.created_at.timestamp()) for job in shown)),
+            catalog.REGISTERED.family(self._prefix, (((job.name,), job.created_at.timestamp()) for job in shown)),
         ]
 
     async def _locks(self) -> list[Family]:
@@ -200,17 +166,26 @@ class Metrics:
         registered = [job.name for job in await self._oldest_first()]
         others = sorted(holding.difference(registered))  # a deleted job may still run
         shown = [*registered, *others][: self._max_jobs]
-        return [self._gauge(catalog.LOCKS, (((name,), 1) for name in shown if name in holding))]
+        return [catalog.LOCKS.family(self._prefix, (((name,), 1) for name in shown if name in holding))]
 
     async def _leader(self) -> list[Family]:
         is_led = await self._parts.projections.get(Bucket.LEADER, TICKER_LEASE) is not None
-        return [self._gauge(catalog.LEADER, [((TICKER_LEASE,), 1)] if is_led else [])]
+        return [catalog.LEADER.family(self._prefix, [((TICKER_LEASE,), 1)] if is_led else [])]
 
     async def _queues(self) -> list[Family]:
         known = await backlogs(self._parts.projections)
         shown = own_series(known, self._parts.settings)
         paused = await pauses_of(self._parts.log, [name for name in shown if known[name].waiting])
-        return families(known, shown, paused)
+        tasks, waiting = dict[Key, float](), dict[Key, float]()
+        for queue, backlog in known.items():
+            numbers = {"waiting": backlog.waiting, "running": backlog.running, "held_back": backlog.all_held_back}
+            tasks |= {(queue, state): number for state, number in numbers.items()}
+            causes = reasons(backlog, is_paused=queue in paused)
+            waiting |= {(queue, reason): number for reason, number in causes.items()}
+        return [
+            gauge(catalog.QUEUE_TASKS, tasks.items(), shown),
+            gauge(catalog.QUEUE_WAITING, waiting.items(), shown),
+        ]
 
     async def _namespaces(self) -> list[Family]:
         declared = (await Namespaces(self._parts.log).newest()).namespaces
@@ -223,7 +198,7 @@ class Metrics:
             if getattr(limited[name], field) is not None
         ]
         quotas = [((name, field), getattr(limited[name], field)) for (name, field), _ in used]
-        return [self._gauge(catalog.NAMESPACE_QUOTA, quotas), self._gauge(catalog.NAMESPACE_USE, used)]
+        return [catalog.NAMESPACE_QUOTA.family(self._prefix, quotas), catalog.NAMESPACE_USE.family(self._prefix, used)]
 
     async def _status(self, observe: Callable[[], Awaitable[Status]]) -> list[Family]:
         seen = await observe()
@@ -235,7 +210,7 @@ class Metrics:
         if stored is None:
             raise HistoryIncomplete("the history is being rebuilt")
         definitions = {job.name: job.definition for job in await self._oldest_first()}
-        return await asyncio.to_thread(totals.families, stored, definitions, self._prefix, max_jobs=self._max_jobs)
+        return await asyncio.to_thread(counters, stored, definitions, self._prefix, max_jobs=self._max_jobs)
 
     async def _oldest_first(self) -> list[Job]:
         """Return the registered jobs; the oldest keep their series."""
@@ -256,9 +231,9 @@ def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Fami
     behind = [] if status.history is None else [((), max(0, status.history.newest - status.history.place))]
     kinds = {"agent": status.agents or {}, **status.outside_workers}
     return [
-        catalog.LEASE_RENEWAL.gauge(prefix, (((lease.name,), age(lease.renewed_at)) for lease in status.leases or ())),
-        catalog.ASIDE.gauge(prefix, [((), len(status.standing_aside))]),
-        catalog.WORKERS.gauge(
+        catalog.LEASE_RENEWAL.family(prefix, (((lease.name,), age(lease.renewed_at)) for lease in status.leases or ())),
+        catalog.ASIDE.family(prefix, [((), len(status.standing_aside))]),
+        catalog.WORKERS.family(
             prefix,
             (((kind, state), number) for kind, states in kinds.items() for state, number in states.items()),
         ),
@@ -266,34 +241,31 @@ def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Fami
             catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues), shown, combine=max
         ),
         gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
-        catalog.HISTORY_LAG.gauge(prefix, history),
-        catalog.HISTORY_BEHIND.gauge(prefix, behind),
-        catalog.DURABLE_MESSAGES.gauge(
+        catalog.HISTORY_LAG.family(prefix, history),
+        catalog.HISTORY_BEHIND.family(prefix, behind),
+        catalog.DURABLE_MESSAGES.family(
             prefix,
             (
                 ((durable.state.stream, durable.state.name), durable.state.pending + durable.state.ack_pending)
                 for durable in status.durables
             ),
         ),
-        catalog.DURABLE_OLDEST.gauge(
+        catalog.DURABLE_OLDEST.family(
             prefix,
             (((durable.state.stream, durable.state.name), age(durable.oldest)) for durable in status.durables),
         ),
-        catalog.STREAM_BYTES.gauge(prefix, (((stream.name,), stream.bytes) for stream in streams)),
-        catalog.STREAM_MAX_BYTES.gauge(
+        catalog.STREAM_BYTES.family(prefix, (((stream.name,), stream.bytes) for stream in streams)),
+        catalog.STREAM_MAX_BYTES.family(
             prefix, (((stream.name,), stream.max_bytes) for stream in streams if stream.max_bytes > 0)
         ),
-        catalog.UNREADABLE_EVENTS.gauge(prefix, [((), sum(report.is_unreadable for report in status.foreign))]),
-        catalog.UNKNOWN_PARTS.gauge(prefix, [((), len(status.troubles))]),
+        catalog.UNREADABLE_EVENTS.family(prefix, [((), sum(report.is_unreadable for report in status.foreign))]),
+        catalog.UNKNOWN_PARTS.family(prefix, [((), len(status.troubles))]),
     ]
 
 
-class _Families(Collector):
-    def __init__(self, families: list[Family]) -> None:
-        self._families = families
-
+class _Families(list[Family], Collector):
     def collect(self) -> Iterator[Family]:
-        yield from self._families
+        yield from self
 
 
 def metrics_app(metrics: Metrics) -> Starlette:
@@ -308,3 +280,115 @@ def metrics_app(metrics: Metrics) -> Starlette:
     app = Starlette(routes=[Route("/metrics", export), Route("/livez", is_alive)])
     app.state.closing = asyncio.Event()
     return app
+
+
+_STATUSES: Final = ("completed", "failed", "cancelled", "skipped")
+_TRIGGERS: Final[tuple[str, ...]] = get_args(TriggerKind)
+_LOST: Final = ("planned", "admitted")
+_STEP_ENDS: Final = ("completed", "failed")
+MAX_FIRST_STEPS: Final = 10_000
+"""Steps that have series before they run, those of the oldest jobs. Others have theirs from their first end on."""
+
+
+def counters(
+    totals: Mapping[Total, int], definitions: Mapping[str, JobDefinition], prefix: str, *, max_jobs: int
+) -> list[Family]:
+    """Return the counters, from the totals of the history.
+
+    Every registered job has its series from its registration on, at zero, because `increase()` does not see the first value of a series.
+    `definitions`: the registered jobs, oldest first. Jobs beyond `max_jobs` have no series. Names that are not registered and never ran
+    are counted under `OTHER`, because publishers outside choose them.
+    """
+    totals = _named(totals, definitions)
+    others = {total.job for total in totals if total.job} - definitions.keys()
+    jobs = [*definitions, *sorted(others)]
+    shown = dict.fromkeys(jobs[:max_jobs])
+    by_kind: dict[str, dict[Total, int]] = {}
+    for total, count in totals.items():
+        if not total.job or total.job in shown:
+            by_kind.setdefault(total.kind, {})[total] = count
+    registered = {job: definition.schedule is not None for job, definition in definitions.items() if job in shown}
+    steps = islice(((job, step.name) for job in registered for step in definitions[job].own_steps()), MAX_FIRST_STEPS)
+
+    def counter(metric: Metric, kind: Kind, key: Callable[[Total], Key], zeros: Iterable[Key]) -> Family:
+        values = dict.fromkeys(zeros, 0)
+        is_of_job = "job" in metric.labels
+        values |= {key(total): count for total, count in by_kind.get(kind, {}).items() if bool(total.job) == is_of_job}
+        return metric.family(prefix, values.items())
+
+    def histogram(metric: Metric, kind: Kind, sum_kind: Kind, owners: Iterable[str]) -> Family:
+        counts: dict[str, dict[str, int]] = {owner: {} for owner in owners}
+        for total, count in by_kind.get(kind, {}).items():
+            counts.setdefault(total.job, {})[total.label] = count
+        sums = {total.job: count for total, count in by_kind.get(sum_kind, {}).items()}
+        return metric.family(
+            prefix,
+            (
+                ((owner,) if metric.labels else (), _buckets(kind, of_owner), sums.get(owner, 0) / 1_000)
+                for owner, of_owner in counts.items()
+            ),
+        )
+
+    of_job: Sequence[Key] = [(job,) for job in registered]
+    return [
+        counter(
+            catalog.JOB_EXECUTIONS,
+            "executions",
+            lambda total: (total.job, total.status, total.label),
+            (key for job, has_schedule in registered.items() for key in _first_executions(job, has_schedule)),
+        ),
+        counter(catalog.JOB_RETRIES, "retries", lambda total: (total.job,), of_job),
+        counter(catalog.JOB_DEAD_LETTERS, "dead_letters", lambda total: (total.job,), of_job),
+        counter(
+            catalog.STEPS,
+            "steps",
+            lambda total: (total.job, total.label, total.status),
+            ((*step, status) for step in steps for status in _STEP_ENDS),
+        ),
+        histogram(catalog.DURATION, "duration", "duration_ms", registered),
+        counter(
+            catalog.EXECUTIONS,
+            "executions",
+            lambda total: (total.status, total.label),
+            ((status, trigger) for status in _STATUSES for trigger in _TRIGGERS),
+        ),
+        counter(catalog.RETRIES, "retries", lambda _: (), [()]),
+        counter(catalog.DEAD_LETTERS, "dead_letters", lambda _: (), [()]),
+        histogram(catalog.LATENESS, "lateness", "lateness_ms", [""]),
+        counter(
+            catalog.MISSED,
+            "missed",
+            lambda total: (total.job, total.label),
+            ((job, reason) for job, has_schedule in registered.items() if has_schedule for reason in MISSED_REASONS),
+        ),
+        counter(catalog.RECOVERED, "recovered", lambda _: (), [()]),
+        counter(catalog.LOST, "lost", lambda total: (total.label,), ((what,) for what in _LOST)),
+        counter(catalog.ABANDONED, "abandoned", lambda _: (), [()]),
+        catalog.LEFT_OUT.family(prefix, [((), len(jobs) - len(shown))]),
+    ]
+
+
+def _named(totals: Mapping[Total, int], registered: Container[str]) -> dict[Total, int]:
+    ran = {total.job for total in totals if total.kind == "executions" and total.status != "skipped"}
+    named: dict[Total, int] = {}
+    for total, count in totals.items():
+        is_known = not total.job or total.job in ran or total.job in registered
+        name = total if is_known else total._replace(job=OTHER)
+        named[name] = named.get(name, 0) + count
+    return named
+
+
+def _first_executions(job: str, has_schedule: bool) -> Iterator[Key]:  # noqa: FBT001 - a value of a mapping
+    """Return the labels of a job that has not run: failures, and ends by schedule."""
+    yield from ((job, "failed", trigger) for trigger in _TRIGGERS)
+    if has_schedule:
+        yield from ((job, status, "cron") for status in _STATUSES if status != "failed")
+
+
+def _buckets(kind: Kind, counts: Mapping[str, int]) -> list[tuple[str, float]]:
+    bounds = {*(f"{bound:g}" for bound in BUCKETS_S[kind]), NO_BOUND, *counts}
+    buckets, sum_ = list[tuple[str, float]](), 0
+    for bound in sorted(bounds, key=float):
+        sum_ += counts.get(bound, 0)
+        buckets.append((bound, sum_))
+    return buckets

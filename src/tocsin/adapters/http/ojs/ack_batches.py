@@ -22,7 +22,7 @@ from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem, problem_of
 from ..auth.security import TaskWorker
-from . import batches, protocol, worker_requests, workers
+from . import batches, protocol, workers
 from .job_view import Json
 from .protocol import Body, as_error, ojs_router, refused
 
@@ -45,7 +45,7 @@ _ACKS: Final[Json] = {
 )
 async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Body) -> Json:
     """Report that several jobs completed, with the outcome of each (an extension)."""
-    holder, acks = worker_requests.holder(caller, body), _acks(body)
+    holder, acks = workers.holder_of(caller, body), _acks(body)
     found = await _held_each(here, [id_ for id_, _ in acks], holder)
     held = [(claim, result) for claim, (_, result) in zip(found, acks, strict=True) if isinstance(claim, Held)]
     reported = iter(await worker_answers.complete_each(here.log, held, key=here.report_key, arrivals=here.arrivals))
@@ -78,7 +78,7 @@ def _acks(body: Json) -> list[tuple[str, JsonValue]]:
         if each["job_id"] in earlier:
             raise refused(f"acks[{index}].job_id", "is there twice; a job has one result")
         earlier.add(each["job_id"])
-    return [(each["job_id"], worker_requests.result(each)) for each in given]
+    return [(each["job_id"], each.get("result")) for each in given]
 
 
 async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> list[Held | TocsinError]:

@@ -24,9 +24,9 @@ from ..api.problems import FieldError, Problem, problem_of
 from ..auth.security import Replayer, Triggerer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import dead_letters, envelope, job_filter, jobs, protocol
-from .enqueued_jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .job_filter import Selection
 from .job_view import Json
+from .jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .protocol import Body, as_error, changing, not_kept_if_retryable, ojs_router, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER

@@ -8,21 +8,23 @@ from typing import Annotated, Any, Final, NamedTuple
 from fastapi import Query, Request
 
 from .... import subjects
-from ....domain import execution
+from ....domain import dead_letter, execution
 from ....domain.access import Permission, Principal
-from ....domain.execution import Phase
-from ....ports import DeadLetterRow
+from ....domain.events import Message, Recorded
+from ....domain.execution import Execution, Phase
+from ....ports import DeadLetterRow, recorded_upto
 from ....ports.queries import DeadLetterQuery, Place
-from ....services.operations import dead_letters
+from ....services.operations import dead_letters, event_waiter, execution_requests
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
+from ....subjects import DecodeError, Stream
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
-from . import job_view, protocol, replays
-from .job_filter import catches_up
+from . import job_view, protocol
+from .job_view import MAX_REPLAYS, about_of, newest_replay
 from .jobs import visible_match
 from .protocol import Id, OptionalBody, ojs_router
 
@@ -66,7 +68,7 @@ async def list_dead(
     short: if the retry failed too, its dead letter is shown.
     """
     if (newest := await here.log.last("dead-letter.>")) is not None:  # a job that failed just now is listed
-        await catches_up(here, newest.sequence, CATCH_UP_PAUSES_S)
+        await recorded_upto(here.history, Stream.LOG, newest.sequence, CATCH_UP_PAUSES_S)
     query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor, namespaces=caller.reached)
     rows, searched = await _search(here, caller, query, MAX_COUNTED if queue is None else MAX_READ)
     end = offset + limit
@@ -105,7 +107,7 @@ async def retry_job(here: Components, caller: Principal, request: Request, job_i
     """
     match, name = await _replayable(here, caller, job_id), request_name(request)
     key = None if name is None else name.name
-    execution_id = None if key is None else await replays.of_request(here, match.job, job_id.partition(":")[0], key)
+    execution_id = None if key is None else await of_request(here, match.job, job_id.partition(":")[0], key)
     if execution_id is None:
         await _require_letter(here, match, job_id)
         replay = await dead_letters.replay(
@@ -117,7 +119,7 @@ async def retry_job(here: Components, caller: Principal, request: Request, job_i
             request=key,
         )
         execution_id = replay.execution_id or match.execution_id
-    return job_view.job(await replays.begun(here, match.job, execution_id, f"job {job_id}"), job_id=job_id)
+    return job_view.job(await begun(here, match.job, execution_id, f"job {job_id}"), job_id=job_id)
 
 
 @router.delete("/{id}", operation_id="discardDeadJob")
@@ -176,12 +178,87 @@ async def _views(here: Components, caller: Principal, rows: Sequence[_Letter]) -
 
 async def _dead_job(here: Components, caller: Principal, row: DeadLetterRow) -> dict[str, Any] | None:
     """Return the job of a dead letter; of a workflow, the first job that failed."""
-    events = await replays.facts_of(here, row)
+    events = await facts_of(here, row)
     if not events:
         return None
     state = execution.fold(events)
     if not job_view.is_workflow(state):
-        return job_view.job(events, state=state, job_id=await replays.id_of(here, caller, state))
+        return job_view.job(events, state=state, job_id=await id_of(here, caller, state))
     failed = [name for name, step in state.steps.items() if step.phase is Phase.EXHAUSTED]
     step = failed[0] if failed else job_view.current_step(events)
     return job_view.job(events, job_id=f"{state.request.execution_id}:{step}", step=step, state=state)
+
+
+class NotStarted(Problem):
+    """A retry is stored, and no stage has started it yet."""
+
+    code = "unavailable"
+    is_momentary = True
+
+
+async def of_request(here: Components, job: str, execution_id: str, key: str) -> str | None:
+    """Return the id of the execution that a request led to, if any.
+
+    `key` is made from its idempotency key. `execution_id` is that of the job's first execution. The execution may have failed too, and have run again by another request.
+    """
+    for _ in range(MAX_REPLAYS):
+        state = dead_letter.fold(await here.log.load(subjects.dead_letter(job, execution_id)))
+        if (replay := dead_letter.find_replay(state, key)) is not None:
+            return replay.execution_id
+        newest = await newest_replay(here.log, job, execution_id)
+        if newest is None:
+            break
+        execution_id = newest.execution_id
+    return None
+
+
+async def begun(here: Components, job: str, execution_id: str, name: str) -> Sequence[Recorded[Message]]:
+    """Return the events of a retry after a stage started it.
+
+    `name`: what was retried, for the error.
+
+    Raises:
+        NotStarted: no stage started it.
+    """
+    events = await event_waiter.until(here.log, subjects.execution(job, execution_id), execution_requests.has_begun)
+    if not events:
+        detail = f"{name} is stored for a retry, but no stage has started it yet. Check that the stages run"
+        raise NotStarted(503, "unavailable", detail)
+    return events
+
+
+async def facts_of(here: Components, row: DeadLetterRow) -> Sequence[Recorded[Message]]:
+    """Return the events of a dead letter's execution, unless it ran again."""
+    if row.execution_id is None:
+        return ()
+    try:
+        if await newest_replay(here.log, row.job_name, row.execution_id) is not None:
+            return ()  # it stays in the history's list until it is resolved
+        return await here.log.load(subjects.execution(row.job_name, row.execution_id))
+    except DecodeError:  # the other dead letters are listed nevertheless
+        return ()
+
+
+async def id_of(here: Components, caller: Principal, state: Execution) -> str:
+    """Return the id by which `job_view.find` finds an execution.
+
+    It is that of the job's first execution. If a later retry or another definition keeps the first from leading to this execution, it
+    is the execution's own.
+    """
+    request = state.request
+    if (own := about_of(request.plan.meta).get("id")) is not None:  # a retry has the same plan
+        return str(own)
+    current, before = request.execution_id, request.replay_of
+    for _ in range(MAX_REPLAYS):
+        try:
+            newest = None if before is None else await newest_replay(here.log, request.job, before)
+            if before is None or newest is None or newest.execution_id != current:
+                break
+            facts = await here.log.load(subjects.execution(request.job, before))
+        except DecodeError:  # of a later version
+            break
+        requested = execution.fold(facts).requested
+        if requested is None or not await here.visibility.may_see_run(caller, Run.of_facts(request.job, facts)):
+            break
+        current, before = before, requested.replay_of
+    return current

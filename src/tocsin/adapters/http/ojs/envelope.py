@@ -352,6 +352,11 @@ def why_refused(error: DefinitionError | ValidationError) -> str:
     return "; ".join(map(str, found))
 
 
+def is_queue(name: object) -> bool:
+    """Return whether a value has the form of a queue's name."""
+    return isinstance(name, str) and QUEUE.fullmatch(name) is not None
+
+
 def is_job_id(text: str) -> bool:
     """Return whether a client may give a job or workflow this id."""
     return re.fullmatch(_UUID_V7, text) is not None

@@ -35,10 +35,9 @@ from ....ports.queries import microseconds
 from ....subjects import DecodeError, Stream
 from ..api.dependencies import Components, Here, until_disconnect
 from ..auth.security import HistoryReader
-from .job_events import JobEvents
+from .job_events import JobEvents, WorkflowEvents, is_of_workflow
 from .job_view import instant
 from .protocol import ojs_router
-from .workflow_events import WorkflowEvents, is_of_workflow
 
 PAGE_SIZE: Final = 250
 """Messages of one read."""

@@ -1,7 +1,7 @@
 """The jobs that a `filter` selects for a request on several jobs (ojs-bulk-operations §6.1)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 
@@ -19,7 +19,7 @@ from ....subjects import DecodeError, Stream
 from ..api.dependencies import Components
 from ..api.problems import Problem
 from ..auth.visibility import Run
-from . import job_view, replays
+from . import dead_letters, job_view
 from .job_view import Json
 from .protocol import refused
 
@@ -99,18 +99,14 @@ async def until_current(here: Components) -> None:
     Raises:
         Problem: it has not, after some seconds.
     """
-    if not await catches_up(here, await here.log.tail(EXECUTIONS), CATCH_UP_PAUSES_S):
+    newest = await here.log.tail(EXECUTIONS)
+    if await recorded_upto(here.history, Stream.LOG, newest, CATCH_UP_PAUSES_S) < newest:
         raise Problem(
             503,
             "unavailable",
             "the history does not have the newest events yet. Check that the stage `recorder` runs",
             headers={"Retry-After": "1"},
         )
-
-
-async def catches_up(here: Components, sequence: int, pauses: Iterable[float]) -> bool:
-    """Return whether the history reads up to a sequence within these pauses (seconds)."""
-    return await recorded_upto(here.history, Stream.LOG, sequence, pauses) >= sequence
 
 
 class Selection(NamedTuple):
@@ -223,7 +219,7 @@ async def _facts(here: Components, caller: Principal, row: Candidate) -> job_vie
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
         return ()
     if isinstance(row, DeadLetterRow):
-        return await replays.facts_of(here, row)
+        return await dead_letters.facts_of(here, row)
     try:
         return await here.log.load(subjects.execution(row.job_name, row.execution_id))
     except DecodeError:  # the others are selected nevertheless
@@ -284,7 +280,7 @@ async def _views(here: Components, caller: Principal, row: Candidate, *, with_wo
     if not job_view.is_workflow(state):
         if isinstance(row, ExecutionRow) and await _ran_again(here, state):
             return []
-        return [job_view.job(facts, state=state, job_id=await replays.id_of(here, caller, state))]
+        return [job_view.job(facts, state=state, job_id=await dead_letters.id_of(here, caller, state))]
     if not with_workflows:
         return []
     workflow, views = state.request.execution_id, list[Json]()
@@ -299,7 +295,7 @@ async def _ran_again(here: Components, state: execution.Execution) -> bool:
     if state.status is not execution.Status.FAILED or not state.request.plan.dead_letter:
         return False
     try:
-        return await replays.newest_replay(here, state.request.job, state.request.execution_id) is not None
+        return await job_view.newest_replay(here.log, state.request.job, state.request.execution_id) is not None
     except DecodeError:  # of a later version
         return False
 

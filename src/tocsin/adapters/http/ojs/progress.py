@@ -15,7 +15,7 @@ from ....services.operations import progress_reports
 from ....services.operations.progress_reports import ProgressReport
 from ..api.dependencies import Here
 from ..auth.security import HistoryReader, TaskWorker
-from . import job_view, jobs, protocol, worker_requests, workers
+from . import job_view, jobs, protocol, workers
 from .protocol import Body, Id, ojs_router, refused
 
 router = ojs_router("/ojs/v1/jobs/{id}/progress", 404, 409, 413)
@@ -39,7 +39,7 @@ async def report_progress(here: Here, caller: TaskWorker, job_id: Id, body: Body
     `checkpoint` is shown to the next attempt as `last_checkpoint`. A report on a job that is not active changes nothing.
     """
     report = _read(body)
-    held = await workers.held_if_active(here, job_id, worker_requests.holder(caller, body))
+    held = await workers.held_if_active(here, job_id, workers.holder_of(caller, body))
     if held is None:
         return {"job_id": job_id, "accepted": False}
     progress = await progress_reports.store(here.log, here.clock, held, report)

@@ -229,7 +229,7 @@ def checked_name(caller: Principal, name: str) -> str:
     Raises:
         Problem: no queue has such a name, or the caller does not reach it.
     """
-    if not envelope.QUEUE.fullmatch(name) or not caller.reaches(name):
+    if not envelope.is_queue(name) or not caller.reaches(name):
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name
 

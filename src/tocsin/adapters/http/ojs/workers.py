@@ -1,21 +1,28 @@
 """`/ojs/v1/workers`: workers in any language fetch tasks and report (ojs-worker-protocol, ojs-http-binding §10)."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, TypeAlias
 
 from fastapi import Request
+from fastapi.routing import APIRoute
 from pydantic import JsonValue
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from .... import telemetry
 from ....domain import execution
-from ....domain.access import Principal
+from ....domain.access import Permission, Principal
 from ....domain.agent import Mode
+from ....domain.definition import size_of
+from ....domain.definition.fields import json_problem, storable
+from ....domain.events import Failure
 from ....domain.execution import Phase
-from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S
+from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH
 from ....domain.trace_context import process_of
-from ....domain.visibility_lease import Lease
+from ....domain.visibility_lease import MAX_LEASE_S, Lease
 from ....ports import LogUnavailable, OutdatedState
 from ....services.agents import AgentRegistry
 from ....services.operations import lookup, task_leases, worker_answers
@@ -25,21 +32,24 @@ from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
 from ....services.operations.worker_answers import Answered
-from ..api.dependencies import Components, Here, until_disconnect
+from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
-from ..auth.security import TaskWorker, not_bound
-from . import job_view, protocol, queues, worker_requests, workflow_view
-from .protocol import Body, ojs_router, refused
+from ..auth.security import TaskWorker, not_bound, permitted_to
+from . import envelope, job_view, protocol, queues, workflow_view
+from .protocol import Body, OjsResponse, ojs_router, read_object, refused
 
 PREFIX: Final = "/ojs/v1/workers"
 MAX_TRIES: Final = 5
-
-router = ojs_router(PREFIX, 404, 409, 413)
+MAX_MESSAGE_LENGTH: Final = 4_096
+"""The number of characters of an error's message that are stored, from its beginning."""
+MAX_NAME_LENGTH: Final = 255
+MAX_TRACEBACK_LENGTH: Final = 8_192
+"""The number of characters of a backtrace that are stored, up to its end."""
+MAX_DETAILS_BYTES: Final = 16_384
+DIRECTIVES: Final[Mapping[Mode, str]] = {"enabled": "running", "disabled": "quiet", "draining": "terminate"}
 _ID: Final = {"type": "string"}
 
-
-DIRECTIVES: Final[Mapping[Mode, str]] = {"enabled": "running", "disabled": "quiet", "draining": "terminate"}
-
+router = ojs_router(PREFIX, 404, 409, 413)
 _log = telemetry.get_logger("tocsin.http")
 
 
@@ -126,7 +136,7 @@ async def _fetched(
     here: Components, caller: Principal, body: dict[str, Any]
 ) -> tuple[Holder, Sequence[Held], dict[str, Any]]:
     names = body.get("queues")
-    if not isinstance(names, list) or not names or not all(worker_requests.is_queue(name) for name in names):
+    if not isinstance(names, list) or not names or not all(map(envelope.is_queue, names)):
         raise refused("queues", "must be an array of at least one queue's name")
     if len(names) > MAX_QUEUES:
         raise refused("queues", f"must name at most {MAX_QUEUES} queues")
@@ -140,9 +150,9 @@ async def _fetched(
     count = body.get("count") or 1
     if not isinstance(count, int) or not 1 <= count <= MAX_COUNT:
         raise refused("count", f"must be an integer from 1 to {MAX_COUNT}")
-    holder = worker_requests.holder(caller, body)
-    lease = Lease(here.settings.worker.lease, worker_requests.seconds(body, "visibility_timeout_ms"))
-    wait = min(worker_requests.seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
+    holder = holder_of(caller, body)
+    lease = Lease(here.settings.worker.lease, _seconds(body, "visibility_timeout_ms"))
+    wait = min(_seconds(body, "wait_ms") or 0.0, MAX_WAIT_S)
     claims = await here.fetches.take(
         list(dict.fromkeys(names)), functions=caller.functions, limit=count, holder=holder, lease=lease, wait=wait
     )
@@ -171,9 +181,9 @@ async def _last_checkpoint(here: Here, held: Held) -> JsonValue:
 )
 async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job completed."""
-    job_id = worker_requests.job_id(body)
-    claim = await held_of(here, job_id, worker_requests.holder(caller, body))
-    result = worker_requests.result(body)
+    job_id = _job_of(body)
+    claim = await held_of(here, job_id, holder_of(caller, body))
+    result = body.get("result")
     facts = await worker_answers.complete(here.log, claim, result, key=here.report_key, arrivals=here.arrivals)
     return {"acknowledged": True, "id": job_id, "job_id": job_id, **completed(job_id, claim, facts)}
 
@@ -187,14 +197,14 @@ async def ack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
 )
 async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     """Report that a job failed, or with `requeue` return it to its queue."""
-    job_id = worker_requests.job_id(body)
-    holder = worker_requests.holder(caller, body)
+    job_id = _job_of(body)
+    holder = holder_of(caller, body)
     if body.get("requeue") is True:
-        facts, claim = await _requeued(here, job_id, holder)
-        progress = returned(job_id, claim, facts)
+        claim = await _changed(here, job_id, holder, partial(task_leases.hand_back, here.log), is_same=True)
+        progress = returned(job_id, claim, await job_view.find(here.log, job_id))
     else:
         claim = await held_of(here, job_id, holder)
-        error = worker_requests.failure(body)
+        error = _failure(body)
         facts = await worker_answers.fail(here.log, claim, error, key=here.report_key, arrivals=here.arrivals)
         _require_in_time(job_id, claim, facts)
         progress = returned(job_id, claim, facts)
@@ -217,12 +227,14 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
     ids = active if isinstance(active, list) else body.get("active_job_ids", [])
     if not isinstance(ids, list) or not all(isinstance(id_, str) for id_ in ids) or len(ids) > 10 * MAX_COUNT:
         raise refused("active_jobs", "must be an array of job ids")
-    holder = worker_requests.holder(caller, body)
+    holder = holder_of(caller, body)
+    asked = _seconds(body, "visibility_timeout_ms")
+    extend = partial(task_leases.extend, here.log, here.clock, asked=asked)
     extended, lost = list[str](), list[str]()
     directive: str | None = None
     for id_ in ids:
         try:
-            claim = await _extended(here, id_, holder, worker_requests.seconds(body, "visibility_timeout_ms"))
+            claim = await _changed(here, id_, holder, extend)
         except (Problem, NotFound, NotAnId, NotPossible, OutdatedState):
             lost.append(id_)
         else:
@@ -314,32 +326,110 @@ async def held_if_active(here: Components, job_id: str, holder: Holder) -> Held 
         return None
 
 
-async def _extended(here: Components, job_id: str, holder: Holder, asked: float | None) -> Held:
-    """Extend a lease; an event of another step does not end it."""
-    tries = 1
-    while True:
-        claim = await held_of(here, job_id, holder, exactly=True)
-        try:
-            await task_leases.extend(here.log, here.clock, claim, asked=asked)
-            return claim
-        except OutdatedState:
-            if tries == MAX_TRIES:
-                raise
-        tries += 1
+async def _changed(
+    here: Components, job_id: str, holder: Holder, change: Callable[[Held], Awaitable[object]], *, is_same: bool = False
+) -> Held:
+    """Change a lease, which another worker of the identity may not hold.
 
-
-async def _requeued(here: Components, job_id: str, holder: Holder) -> tuple[ExecutionMatch, Held]:
-    """Return a job to its queue, unless another worker of the identity holds it."""
-    held, tries = await held_of(here, job_id, holder, exactly=True), 1
-    claim = held.claim.sequence
+    An event of another step does not end it. `is_same`: a lease that the worker took meanwhile is not changed.
+    """
+    tries, claim = 1, None
     while True:
-        try:
-            await task_leases.hand_back(here.log, held)
-            return await job_view.find(here.log, job_id), held
-        except OutdatedState:
-            if tries == MAX_TRIES:
-                raise
-        tries += 1
         held = await held_of(here, job_id, holder, exactly=True)
-        if held.claim.sequence != claim:
+        if is_same and held.claim.sequence != (claim or held.claim.sequence):
             raise Problem(409, "conflict", f"the lease of job {job_id} ended, and the job was fetched again")
+        claim = held.claim.sequence
+        try:
+            await change(held)
+            return held
+        except OutdatedState:
+            if tries == MAX_TRIES:
+                raise
+        tries += 1
+
+
+def _failure(body: dict[str, Any]) -> Failure:
+    """Return the error of a `nack`."""
+    error = body.get("error")
+    if not isinstance(error, dict):
+        raise refused("error", "must be an object with `code` and `message`")
+    details = error.get("details")
+    code, message = error.get("code"), error.get("message", "")
+    if not isinstance(message, str) or not isinstance(code, str | None) or not isinstance(details, dict | None):
+        raise refused("error", "must be an object: `code` and `message` are strings, `details` is an object")
+    backtrace = error.get("backtrace")
+    kinds = (error.get("type"), (details or {}).get("error_class"), code, "handler_error")
+    return Failure(
+        type=storable(next(kind for kind in kinds if isinstance(kind, str) and kind)[:MAX_NAME_LENGTH]),
+        message=storable(message[:MAX_MESSAGE_LENGTH]),
+        traceback=storable(backtrace[-MAX_TRACEBACK_LENGTH:]) if isinstance(backtrace, str) else None,
+        retryable=error.get("retryable") is not False,
+        code=None if code is None else storable(code[:MAX_NAME_LENGTH]),
+        details=_bounded(details),
+    )
+
+
+def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
+    if problem := json_problem(details):
+        return {"left_out": problem}
+    if details is None or (size := size_of(details)) <= MAX_DETAILS_BYTES:
+        return details
+    return {"left_out": f"{size:,} bytes, more than {MAX_DETAILS_BYTES:,}"}
+
+
+def _job_of(body: dict[str, Any]) -> str:
+    """Return the id of the job that an answer is for."""
+    value = body.get("job_id")
+    if not isinstance(value, str) or not value:
+        raise refused("job_id", "must be the id of a job")
+    return value
+
+
+def holder_of(caller: Principal, body: dict[str, Any]) -> Holder:
+    worker = body.get("worker_id") or ""
+    if not isinstance(worker, str) or len(worker) > MAX_WORKER_ID_LENGTH:
+        raise refused("worker_id", f"must be a string of at most {MAX_WORKER_ID_LENGTH} characters")
+    return Holder(caller.full_name, worker, caller.may_run)
+
+
+def _seconds(body: dict[str, Any], name: str) -> float | None:
+    """Return a field in milliseconds as seconds; None: it is absent or 0."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= 1000 * MAX_LEASE_S:
+        raise refused(name, "must be a number of milliseconds, at most a year")
+    return value / 1000 or None
+
+
+Handler: TypeAlias = Callable[..., Coroutine[Any, Any, dict[str, Any]]]
+
+DIRECT: Final[Mapping[str, Handler]] = {
+    f"{PREFIX}/{handle.__name__}": handle for handle in (fetch, ack, nack, heartbeat)
+}
+"""Path of a POST request -> its handler, as the routes declare it."""
+_ROUTES: Final = {route.path: route for route in router.routes if isinstance(route, APIRoute)}
+
+
+@dataclass(frozen=True, slots=True)
+class FastRoutes:
+    """Answer the requests in `DIRECT` without FastAPI's routing, and pass the others on.
+
+    Every job needs them. FastAPI would search its routes and resolve a graph of dependencies, which takes longer than the handler.
+    The handlers stay routes of the application, which documents them and answers other methods.
+    """
+
+    app: ASGIApp
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        if handle is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"] = _ROUTES[scope["path"]]  # as FastAPI has it; `Latency` reads it
+        request = Request(scope, receive)
+        caller = await permitted_to(request, Permission.WORK)
+        body = await read_object(request)
+        of_request = {"request": request} if handle is fetch else {}
+        answer = await handle(parts_of(request), caller, body, **of_request)
+        await OjsResponse(answer)(scope, receive, send)

@@ -17,9 +17,10 @@ from ..api.problems import Problem
 from ..auth.security import HistoryReader, Replayer, Triggerer, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
-from . import envelope, job_view, jobs, protocol, replays, workflow_envelope, workflow_view
-from .enqueued_jobs import check_room
+from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
+from .dead_letters import begun
 from .job_view import Facts
+from .jobs import check_room
 from .protocol import Body, Id, ojs_router
 
 router = ojs_router("/ojs/v1/workflows", 404, 409, 413, route_class=IdempotentRoute)
@@ -123,7 +124,7 @@ async def retry(here: Here, caller: Replayer, request: Request, workflow_id: Id,
         failed_only=True,
         request=name.name if name else None,
     )
-    events = await replays.begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {workflow_id}")
+    events = await begun(here, match.job, replay.execution_id or match.execution_id, f"workflow {workflow_id}")
     response.headers["Location"] = f"/ojs/v1/workflows/{replay.execution_id}"
     return workflow_view.answer(events)
 
