@@ -194,15 +194,8 @@ _READ: Final = frozenset(
     {
         *("dag_id", "description", "schedule", "schedule_interval", "timetable", "start_date", "end_date", "catchup"),
         *("max_active_runs", "max_active_tasks", "concurrency", "default_args", "tags", "dagrun_timeout", "params"),
-        *(
-            "is_paused_upon_creation",
-            "doc_md",
-            "default_view",
-            "orientation",
-            "owner_links",
-            "dag_display_name",
-            "render_template_as_native_obj",
-        ),
+        *("is_paused_upon_creation", "doc_md", "default_view", "orientation", "owner_links", "dag_display_name"),
+        *("render_template_as_native_obj",),
     }
 )
 _MAX_LIMIT: Final = 10_000

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem
-from .python_values import Call, Values, dotted, source_of
+from .python_values import Call, Values, dotted, is_main, last_name, source_of
 
 _DEEPEST: Final = 1_000
 
@@ -108,12 +108,7 @@ _TASK_FUNCTION: Final = "@task"
 
 
 def is_label(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted(node.func).rpartition(".")[2] == "Label"
-
-
-def is_main(statement: ast.If) -> bool:
-    """Return whether a block runs only if the file is the program."""
-    return "__name__" in ast.dump(statement.test)
+    return isinstance(node, ast.Call) and last_name(node) == "Label"
 
 
 def is_dag(name: str) -> bool:
@@ -137,7 +132,7 @@ def is_operator(name: str) -> bool:
 def is_task(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and (
         is_operator(dotted(node.func))
-        or dotted(node.func).rpartition(".")[2] == "DAG"
+        or last_name(node) == "DAG"
         or any(each.arg == "task_id" for each in node.keywords)
     )
 
@@ -261,7 +256,7 @@ class Graphs:
             call = self._values.of(decorator) if isinstance(decorator, ast.Call) else None
             settings = dict(call.keywords) if isinstance(call, Call) else {}
             first, _, rest = name.partition(".")
-            if name.rpartition(".")[2] == "dag":
+            if last_name(decorator) == "dag":
                 dag = Dag(call if isinstance(call, Call) else None, function.lineno, function.name)
                 self.dags.append(dag)
                 self._run(function.body, _Scope(dag))
@@ -273,13 +268,11 @@ class Graphs:
                     function.name, rest, settings, tuple(each.arg for each in function.args.args)
                 )
                 return
-            if name.rpartition(".")[2] == "task_group":
+            if last_name(decorator) == "task_group":
                 self._skip(function.lineno, f"the task group `{function.name}`", scope)
                 self._settle(function)
                 return
-        if any(
-            isinstance(each, ast.Call) and dotted(each.func).rpartition(".")[2] == "DAG" for each in ast.walk(function)
-        ):
+        if any(isinstance(each, ast.Call) and last_name(each) == "DAG" for each in ast.walk(function)):
             self._skip(function.lineno, f"the DAG that the function `{function.name}` makes", scope)
             self._settle(function)
 
@@ -299,7 +292,7 @@ class Graphs:
                     self._bind(each, part)
 
     def _makes_tasks(self, statement: ast.stmt) -> bool:
-        if isinstance(statement, ast.If) and is_main(statement):
+        if is_main(statement):
             return False
         return any(
             is_task(each)
@@ -330,8 +323,7 @@ class Graphs:
                     self._settle(node)
 
     def _report_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        made = (each.func if isinstance(each, ast.Call) else each for each in function.decorator_list)
-        if function not in self._settled and any(dotted(each).rpartition(".")[2] == "dag" for each in made):
+        if function not in self._settled and "dag" in map(last_name, function.decorator_list):
             self._skip(
                 function.lineno,
                 f"the DAG of the function `{function.name}`, which is inside another function, a condition or a loop,",
@@ -365,7 +357,7 @@ class Graphs:
                 return None
 
     def _called(self, node: ast.Call, scope: _Scope) -> Any:  # noqa: ANN401, PLR0911 - a case for each function
-        name = dotted(node.func).rpartition(".")[2] or getattr(node.func, "attr", "")
+        name = last_name(node) or getattr(node.func, "attr", "")
         if name == "DAG":
             call = self._values.of(node)
             self._settled.add(node)

@@ -23,28 +23,9 @@ _RULES: Final = frozenset(
 )
 _READ: Final = frozenset(
     {
-        *(
-            "task_id",
-            "dag",
-            "task_group",
-            "trigger_rule",
-            "queue",
-            "owner",
-            "start_date",
-            "end_date",
-            "provide_context",
-            "do_xcom_push",
-        ),
-        *(
-            "doc",
-            "doc_md",
-            "doc_json",
-            "doc_yaml",
-            "doc_rst",
-            "multiple_outputs",
-            "show_return_value_in_logs",
-            "task_display_name",
-        ),
+        *("task_id", "dag", "task_group", "trigger_rule", "queue", "owner", "start_date", "end_date"),
+        *("provide_context", "do_xcom_push", "doc", "doc_md", "doc_json", "doc_yaml", "doc_rst", "multiple_outputs"),
+        *("show_return_value_in_logs", "task_display_name"),
     }
 )
 """Arguments of every operator that are read elsewhere, or that say nothing about the work."""
@@ -52,26 +33,11 @@ _ALWAYS: Final = ("all_success", "TriggerRule.ALL_SUCCESS")
 _HARMLESS: Final[tuple[Any, ...]] = (False, None, [], "")
 _OF_EVERY: Final = frozenset(
     {
-        *(
-            "depends_on_past",
-            "wait_for_downstream",
-            "email",
-            "email_on_failure",
-            "email_on_retry",
-            "pool",
-            "pool_slots",
-        ),
-        *("priority_weight", "weight_rule", "sla", "on_failure_callback", "on_success_callback", "on_retry_callback"),
-        *(
-            "on_execute_callback",
-            "on_skipped_callback",
-            "resources",
-            "run_as_user",
-            "executor_config",
-            "inlets",
-            "outlets",
-        ),
-        *("max_active_tis_per_dag", "task_concurrency", "pre_execute", "post_execute", "params", "executor"),
+        *("depends_on_past", "wait_for_downstream", "email", "email_on_failure", "email_on_retry", "pool"),
+        *("pool_slots", "priority_weight", "weight_rule", "sla", "on_failure_callback", "on_success_callback"),
+        *("on_retry_callback", "on_execute_callback", "on_skipped_callback", "resources", "run_as_user"),
+        *("executor_config", "inlets", "outlets", "max_active_tis_per_dag", "task_concurrency", "pre_execute"),
+        *("post_execute", "params", "executor"),
     }
 )
 """Arguments of every operator without an equivalent."""

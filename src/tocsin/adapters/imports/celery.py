@@ -14,7 +14,20 @@ from .celery_crontab import set_crontab
 from .celery_entries import Blocks, Entries, Entry, signature_of
 from .celery_routes import Routes
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
-from .python_values import Call, Unknown, Values, dotted, is_static, parse, setting_name, shown, source_of, too_deep
+from .python_values import (
+    Call,
+    Unknown,
+    Values,
+    assigned,
+    dotted,
+    given_as,
+    is_static,
+    parse,
+    setting_name,
+    shown,
+    source_of,
+    too_deep,
+)
 from .schedules import Zone, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
 
@@ -424,25 +437,17 @@ def _set_options(draft: Draft, options: Any) -> None:  # noqa: ANN401
 def _other_names(module: ast.Module, values: Values, blocks: Blocks) -> set[_Name]:
     """Return the names that stand for a schedule, and are changed after their first assignment."""
     given: list[ast.expr] = []
-    assigned: set[_Name] = set()
+    known: set[_Name] = set()
     for node in ast.walk(module):
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                assigned.update((blocks.owner(target), target.id) for target in targets if isinstance(target, ast.Name))
-                given += [value for target in targets if setting_name(target) in _SCHEDULES]
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                assigned.update([(blocks.owner(target), target.id)] if isinstance(target, ast.Name) else ())
-                given += [value] if setting_name(target) in _SCHEDULES else []
-            case ast.keyword(arg=name, value=value) if name in _SCHEDULES:
+        given += given_as(node, _SCHEDULES)
+        for target, value in assigned(node):
+            if isinstance(target, ast.Name):
+                known.add((blocks.owner(target), target.id))
+            if setting_name(target) in _SCHEDULES:
                 given.append(value)
-            case ast.Dict(keys=keys, values=members):
-                parts = zip(keys, members, strict=True)
-                given += [value for key, value in parts if isinstance(key, ast.Constant) and key.value in _SCHEDULES]
-            case _:
-                pass
     names = {(blocks.owner(value), value.id): value for value in given if isinstance(value, ast.Name)}
     return {
         name
         for name, value in names.items()
-        if name in assigned and name[1] not in _SCHEDULES and not isinstance(values.of(value), dict)
+        if name in known and name[1] not in _SCHEDULES and not isinstance(values.of(value), dict)
     }

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from ...domain.definition import is_name
 from .drafts import Draft
-from .python_values import Values, is_static, setting_name, shown, source_of
+from .python_values import Values, assigned, given_as, is_static, setting_name, shown, source_of
 
 _ROUTES: Final = frozenset({"task_routes", "CELERY_TASK_ROUTES", "CELERY_ROUTES"})
 _DEFAULTS: Final = frozenset({"task_default_queue", "CELERY_TASK_DEFAULT_QUEUE", "CELERY_DEFAULT_QUEUE"})
@@ -94,32 +94,21 @@ def _begins_as(task: str, pattern: str) -> bool:
 
 def _settings(module: ast.Module, names: frozenset[str]) -> Iterator[ast.expr]:
     for node in ast.walk(module):
+        yield from given_as(node, names)
+        for target, value in assigned(node):
+            if setting_name(target) in names:
+                yield value
+            elif isinstance(target, ast.Subscript) and setting_name(target.value) in names:
+                yield target
         match node:
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    yield from _assigned(target, value, names)
-            case ast.AnnAssign(target=target, value=ast.expr() as value):
-                yield from _assigned(target, value, names)
             case ast.AugAssign(target=target) if setting_name(target) in names:
                 yield target
-            case ast.keyword(arg=name, value=value) if name in names:
-                yield value
-            case ast.Dict(keys=keys, values=members):
-                pairs = zip(keys, members, strict=True)
-                yield from (value for key, value in pairs if isinstance(key, ast.Constant) and key.value in names)
             case ast.Call(func=ast.Attribute(value=owner, attr=method)) if (
                 method in _CHANGES and setting_name(owner) in names
             ):
                 yield node
             case _:
                 pass
-
-
-def _assigned(target: ast.expr, value: ast.expr, names: frozenset[str]) -> Iterator[ast.expr]:
-    if setting_name(target) in names:
-        yield value
-    elif isinstance(target, ast.Subscript) and setting_name(target.value) in names:
-        yield target
 
 
 def _is_change(node: ast.expr) -> bool:

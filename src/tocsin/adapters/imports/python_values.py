@@ -3,7 +3,7 @@
 import ast
 import operator
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from textwrap import dedent
@@ -81,6 +81,40 @@ def dotted(node: ast.expr) -> str:
     return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
+def last_name(node: ast.AST) -> str:
+    """Return the last part of the name of a function, or of what a call or a decorator calls."""
+    name = node.func if isinstance(node, ast.Call) else node
+    return dotted(name).rpartition(".")[2] if isinstance(name, ast.expr) else ""
+
+
+def is_main(statement: ast.AST) -> bool:
+    """Return whether a block runs only if the file is the program."""
+    return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
+
+
+def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield the targets of an assignment, each with its value."""
+    match node:
+        case ast.Assign(targets=targets, value=value):
+            yield from ((target, value) for target in targets)
+        case ast.AnnAssign(target=target, value=ast.expr() as value):
+            yield target, value
+        case _:
+            pass
+
+
+def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
+    """Yield the values that a keyword or the keys of a mapping give to some settings."""
+    match node:
+        case ast.keyword(arg=str() as name, value=value) if name in names:
+            yield value
+        case ast.Dict(keys=keys, values=members):
+            parts = zip(keys, members, strict=True)
+            yield from (value for key, value in parts if isinstance(key, ast.Constant) and key.value in names)
+        case _:
+            pass
+
+
 def setting_name(node: ast.expr) -> str:
     """Return the last part of a name, or the key of `conf["beat_schedule"]`."""
     match node:
@@ -152,18 +186,8 @@ _ORDERS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = {
 _Number = int | float
 _CHANGES: Final = frozenset(
     {
-        "append",
-        "extend",
-        "insert",
-        "remove",
-        "pop",
-        "clear",
-        "update",
-        "setdefault",
-        "add",
-        "discard",
-        "sort",
-        "reverse",
+        *("append", "extend", "insert", "remove", "pop", "clear", "update", "setdefault", "add", "discard", "sort"),
+        *("reverse",),
     }
 )
 """Methods that change a value after its assignment."""

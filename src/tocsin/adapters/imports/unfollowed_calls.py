@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import Final
 
 from .drafts import Draftings
-from .python_values import dotted, source_of
+from .python_values import dotted, is_main, last_name, source_of
 
 MOST: Final = 20
 """Calls that are named; more are counted."""
@@ -67,7 +67,7 @@ class _Walk:
                 self._bound.add(node.name)
             case ast.ClassDef(name=name, bases=bases):
                 self._bound.add(name)
-                if any(_last(each).lower().endswith("dag") for each in bases):
+                if any(last_name(each).lower().endswith("dag") for each in bases):
                     self._dags.add(name)
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
                 self._bound.add(name)
@@ -82,10 +82,10 @@ class _Walk:
             if self._is_read(statement):
                 continue
             if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                if any(_last(each) in _EXECUTED for each in statement.decorator_list):
+                if any(last_name(each) in _EXECUTED for each in statement.decorator_list):
                     self._enter(statement.name)
                 continue
-            if isinstance(statement, ast.ClassDef) or _is_main(statement):
+            if isinstance(statement, ast.ClassDef) or is_main(statement):
                 continue
             self._run_parts(statement)
 
@@ -154,11 +154,3 @@ def _parts(node: ast.expr) -> Iterator[ast.expr]:
             yield each
         elif isinstance(each, ast.comprehension):
             yield each.iter
-
-
-def _last(decorator: ast.expr) -> str:
-    return dotted(decorator.func if isinstance(decorator, ast.Call) else decorator).rpartition(".")[2]
-
-
-def _is_main(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If) and "__name__" in ast.dump(statement.test)
