@@ -315,7 +315,8 @@ async def test_search_lets_other_requests_go_on(world: World, monkeypatch: pytes
     monkeypatch.setattr(world.log, "load", counted)
     here, caller = world.parts(), Principal("shop", frozenset({Role.OPERATOR}))
     task = asyncio.create_task(other())
-    selection = await job_filter.cancellable(here, caller, job_filter.read_to_cancel({"queue": "default"}), None)
+    chosen = job_filter.read({"queue": "default"}, job_filter.CANCELLABLE, ("available", "scheduled"))
+    selection = await job_filter.cancellable(here, caller, chosen, None)
     task.cancel()
     assert (selection.ids, len(folded)) == (ids, 40)
     assert max(folded.count(turn) for turn in folded) <= job_filter.PAGE_SIZE

@@ -13,23 +13,11 @@ from functools import partial
 from typing import Final, TypeVar
 
 from .... import subjects
+from ....domain import events
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, is_name
-from ....domain.events import (
-    DeadLettered,
-    DeadLetterFact,
-    Defined,
-    DefinitionFact,
-    ExecutionFact,
-    FannedOut,
-    Message,
-    PoisonMessage,
-    Recorded,
-    Requested,
-    Skipped,
-    unfold,
-)
+from ....domain.events import Message, Recorded, unfold
 from ....domain.namespaces import referenced_jobs
 from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import Job, MaySee
@@ -81,15 +69,15 @@ class Run:
         """Return the run of the events of an execution or of a dead letter."""
         for recorded in unfold(facts):
             match recorded.message:
-                case Requested() as fact:
+                case events.Requested() as fact:
                     return cls(job, fact.plan.definition, recorded.time)
-                case Skipped() as fact:
+                case events.Skipped() as fact:
                     return cls(job, fact.definition if fact.refusal is None else None, recorded.time)
-                case FannedOut() as fact:
+                case events.FannedOut() as fact:
                     return cls(job, fact.definition, recorded.time)
-                case DeadLettered() as fact:
+                case events.DeadLettered() as fact:
                     return cls(job, fact.definition or None, fact.first_attempt)
-                case PoisonMessage():
+                case events.PoisonMessage():
                     return cls(job, None, recorded.time)
                 case _:
                     pass
@@ -99,7 +87,7 @@ class Run:
 class KnownDefinition:
     """The owner and the viewers in a `defined` event. Implements `access.Owned`."""
 
-    def __init__(self, recorded: Recorded[Message], fact: Defined) -> None:
+    def __init__(self, recorded: Recorded[Message], fact: events.Defined) -> None:
         self.stored_at = recorded.time
         self.previous = fact.previous
         self.definition: JobDefinition = fact.definition
@@ -107,9 +95,9 @@ class KnownDefinition:
         self.registered_at = fact.created_at or recorded.time
 
     @classmethod
-    def of(cls, recorded: Recorded[Message] | Recorded[DefinitionFact]) -> "KnownDefinition | None":
+    def of(cls, recorded: Recorded[Message] | Recorded[events.DefinitionFact]) -> "KnownDefinition | None":
         """Return the definition in an event; None: the event is of another type."""
-        return cls(recorded, recorded.message) if isinstance(recorded.message, Defined) else None
+        return cls(recorded, recorded.message) if isinstance(recorded.message, events.Defined) else None
 
 
 class Visibility:
@@ -176,7 +164,9 @@ class Visibility:
                     f"of them. Leave it out of `{field}`, or ask its owner",
                 )
 
-    def seen_definitions(self, caller: Principal, definitions: Sequence[Recorded[DefinitionFact]]) -> frozenset[int]:
+    def seen_definitions(
+        self, caller: Principal, definitions: Sequence[Recorded[events.DefinitionFact]]
+    ) -> frozenset[int]:
         """Return the sequences of the definitions of a job that a caller sees.
 
         A caller sees what ran under a definition by the same rule as `may_see_run`.
@@ -230,9 +220,9 @@ class Visibility:
 
     async def _run_of(self, recorded: Recorded[Message]) -> Run:
         match recorded.message:
-            case ExecutionFact() as fact:
+            case events.ExecutionFact() as fact:
                 scope = subjects.execution(fact.job, fact.execution_id)
-            case DeadLetterFact() as fact:
+            case events.DeadLetterFact() as fact:
                 scope = subjects.dead_letter(fact.job, fact.id)
             case _:
                 return Run(subjects.job_of(recorded.subject), None, recorded.time)
@@ -271,7 +261,7 @@ class Visibility:
             if not sequence:
                 return None
             recorded = await self._fact(job, sequence)
-            if recorded is None or not isinstance(recorded.message, DefinitionFact):
+            if recorded is None or not isinstance(recorded.message, events.DefinitionFact):
                 return _UNKNOWN
             if recorded.time <= at and (before := KnownDefinition.of(recorded)) is not None:
                 return before

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Any, Final, Literal, TypeAlias, TypeVar
 
 from fastapi import Path, Query, Request
@@ -153,11 +152,8 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, body: Body)
 
     `next_cursor` continues, and is null at the end.
     """
-    require_confirmation(body)
-    chosen = job_filter.read_to_retry(_filter(body, job_filter.RETRIABLE))
-    selection = await job_filter.dead(here, caller, chosen, body.get("cursor"))
-    retry = protocol.changing(request, partial(dead_letters.retry_job, here, caller, request))
-    return _changed("retry", selection, await batches.problems_of_each(selection.ids, retry))
+    given = _filter(body, job_filter.RETRIABLE)
+    return await _changed("retry", *batches.to_retry(here, caller, request, given), body.get("cursor"))
 
 
 @router.post(
@@ -170,11 +166,8 @@ async def bulk_cancel(here: Here, caller: Triggerer, request: Request, body: Bod
 
     `next_cursor` continues, and is null at the end.
     """
-    require_confirmation(body)
-    chosen = job_filter.read_to_cancel(_filter(body, job_filter.CANCELLABLE))
-    selection = await job_filter.cancellable(here, caller, chosen, body.get("cursor"))
-    cancel = protocol.changing(request, partial(jobs.cancel_job, here, caller, states=chosen.state))
-    return _changed("cancel", selection, await batches.problems_of_each(selection.ids, cancel))
+    given = _filter(body, job_filter.CANCELLABLE)
+    return await _changed("cancel", *batches.to_cancel(here, caller, request, given), body.get("cursor"))
 
 
 @router.get("/jobs/{id}", operation_id="adminGetJob")
@@ -202,6 +195,7 @@ async def retry_job(here: Here, caller: Replayer, request: Request, _: OptionalB
 
 
 def _filter(body: Json, states: Sequence[JobState]) -> object:
+    require_confirmation(body)
     given = body.get("filter")
     if not isinstance(given, dict):
         return given
@@ -222,7 +216,11 @@ def _filter(body: Json, states: Sequence[JobState]) -> object:
     return {**renamed, "state": [state]}
 
 
-def _changed(action: str, selection: job_filter.Selection, problems: Sequence[Problem | None]) -> Json:
+async def _changed(action: str, change: batches.Change, select: batches.Select | None, cursor: object) -> Json:
+    if select is None:
+        raise refused("filter", job_filter.REQUIRED)
+    selection = await select(cursor)
+    problems = await batches.problems_of_each(selection.ids, change)
     failures = [
         {"job_id": id_, "error": problem.detail}
         for id_, problem in zip(selection.ids, problems, strict=True)

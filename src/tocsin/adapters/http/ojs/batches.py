@@ -27,7 +27,7 @@ from . import dead_letters, envelope, job_filter, jobs, protocol
 from .job_filter import Selection
 from .job_view import Json
 from .jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
-from .protocol import Body, as_error, changing, not_kept_if_retryable, ojs_router, read_object
+from .protocol import Body, as_error, not_kept_if_retryable, ojs_router, read_object
 
 MAX_BATCH: Final = MAX_TOGETHER
 """The number of jobs of a request."""
@@ -140,11 +140,8 @@ async def bulk_cancel(here: Here, caller: Triggerer, request: Request, response:
 
     A filter selects at most 1,000 jobs that wait; `next_cursor` continues, and is null at the end.
     """
-    given = body.get("filter")
-    chosen = None if given is None else job_filter.read_to_cancel(given)
-    cancel = partial(jobs.cancel_job, here, caller, states=None if chosen is None else chosen.state)
-    select = None if chosen is None else partial(job_filter.cancellable, here, caller, chosen)
-    return await _change_each(body, response, "cancelled", changing(request, cancel), select)
+    cancel, select = to_cancel(here, caller, request, body.get("filter"))
+    return await _change_each(body, response, "cancelled", cancel, select)
 
 
 @router.post(
@@ -158,10 +155,28 @@ async def bulk_retry(here: Here, caller: Replayer, request: Request, response: R
 
     A filter selects at most 1,000 jobs; `next_cursor` continues, and is null at the end.
     """
-    given = body.get("filter")
-    select = None if given is None else partial(job_filter.dead, here, caller, job_filter.read_to_retry(given))
-    retry = changing(request, partial(dead_letters.retry_job, here, caller, request))
+    retry, select = to_retry(here, caller, request, body.get("filter"))
     return await _change_each(body, response, "retried", retry, select)
+
+
+Change: TypeAlias = Callable[[str], Awaitable[object]]
+Select: TypeAlias = Callable[[object], Awaitable[Selection]]
+"""Returns the jobs that a filter selects, from a cursor on."""
+
+
+def to_cancel(here: Components, caller: Principal, request: Request, given: object) -> tuple[Change, Select | None]:
+    """Return how a job is cancelled, and how those of a filter are selected, if it is given."""
+    chosen = None if given is None else job_filter.read(given, job_filter.CANCELLABLE, ("available", "scheduled"))
+    cancel = partial(jobs.cancel_job, here, caller, states=None if chosen is None else chosen.state)
+    select = None if chosen is None else partial(job_filter.cancellable, here, caller, chosen)
+    return protocol.changing(request, cancel), select
+
+
+def to_retry(here: Components, caller: Principal, request: Request, given: object) -> tuple[Change, Select | None]:
+    """Return how a dead letter runs again, and how those of a filter are selected, if it is given."""
+    chosen = None if given is None else job_filter.read(given, job_filter.RETRIABLE, job_filter.RETRIABLE)
+    select = None if chosen is None else partial(job_filter.dead, here, caller, chosen)
+    return protocol.changing(request, partial(dead_letters.retry_job, here, caller, request)), select
 
 
 def _listed(body: Json, field: str) -> list[Any]:
@@ -257,13 +272,7 @@ def _item(index: int, outcome: Outcome | Problem) -> Json:
     return {"index": index, "status": "duplicate" if outcome.is_duplicate else "created", "job": summary}
 
 
-Select: TypeAlias = Callable[[object], Awaitable[Selection]]
-"""Returns the jobs that a filter selects, from a cursor on."""
-
-
-async def _change_each(
-    body: Json, response: Response, done: str, change: Callable[[str], Awaitable[object]], select: Select | None
-) -> Json:
+async def _change_each(body: Json, response: Response, done: str, change: Change, select: Select | None) -> Json:
     """Change each job of a list or a selection; `done`: the state of changed jobs."""
     if _is_atomic(body):
         raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
@@ -282,9 +291,7 @@ async def _change_each(
     return {**changed, "next_cursor": selection.cursor}
 
 
-async def _change_listed(
-    listed: Sequence[str], response: Response, done: str, change: Callable[[str], Awaitable[object]]
-) -> Json:
+async def _change_listed(listed: Sequence[str], response: Response, done: str, change: Change) -> Json:
     def item(index: int, job_id: str, problem: Problem | None) -> Json:
         head: Json = {"index": index, "job_id": job_id}
         if problem is None:
@@ -300,7 +307,7 @@ async def _change_listed(
     return {"total_matched": len(items), done: len(items) - skipped, "skipped": skipped, "items": items}
 
 
-async def problems_of_each(listed: Sequence[str], change: Callable[[str], Awaitable[object]]) -> list[Problem | None]:
+async def problems_of_each(listed: Sequence[str], change: Change) -> list[Problem | None]:
     """Change jobs, some at a time; return why each was not changed, or None."""
     limit = asyncio.Semaphore(AT_ONCE)
 

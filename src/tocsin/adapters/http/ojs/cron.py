@@ -6,11 +6,11 @@ refused. Fields that the server manages are ignored if a client sends them. Answ
 (`cron_job`, `cron`) and those of its conformance suite (`cron`, `expression`).
 """
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import Body, Query, Response
-from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, WithJsonSchema
 
 from .... import subjects
 from ....domain.access import Permission
@@ -19,6 +19,7 @@ from ....domain.events import CronTriggered, Message, Recorded
 from ....domain.formats import ojs
 from ....domain.ledger import JobNotFound
 from ....domain.schedule import parse, warnings_at
+from ....domain.text import utc_text
 from ....ports import SequenceConflict
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Job
@@ -28,71 +29,13 @@ from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
+from .job_view import Json
 from .protocol import ojs_router
-from .queues import DEFAULT_LIMIT, Cursor, Limit, Offset, PageInfo, page_of
+from .queues import DEFAULT_LIMIT, Cursor, Limit, Offset, page_of
 
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(Name)
 
 router = ojs_router("/ojs/v1/cron", 404, 409, 412, 413, route_class=IdempotentRoute)
-
-
-class CronJob(BaseModel, extra="allow", use_attribute_docstrings=True):
-    """A cron job: the registered fields, and those that the server manages (ojs-cron §2)."""
-
-    name: str
-    cron: str
-    timezone: str
-    type: str
-    args: list[JsonValue]
-    options: dict[str, JsonValue]
-    overlap_policy: str
-    enabled: bool
-    description: str | None
-    last_run_at: datetime | None
-    next_run_at: datetime | None
-    """None: it is disabled or paused, or it has no further occurrence."""
-    run_count: int
-    created_at: datetime
-    expression: str
-    """The value of `cron`, under the name of the conformance suite."""
-
-
-class CronAnswer(BaseModel):
-    """A cron job, under both names."""
-
-    cron_job: CronJob
-    cron: CronJob
-
-
-class CronRegistered(CronAnswer, use_attribute_docstrings=True):
-    """A registered cron job, under both names."""
-
-    warnings: list[str]
-    """Consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on."""
-
-
-class CronList(BaseModel, use_attribute_docstrings=True):
-    """The cron jobs, under both names."""
-
-    cron_jobs: list[CronJob]
-    crons: list[CronJob]
-    count: int
-    """The number of cron jobs in this page."""
-    pagination: PageInfo
-
-
-class CronName(BaseModel):
-    """The name of a cron job."""
-
-    name: str
-
-
-class CronRemoved(BaseModel):
-    """The answer to a removal."""
-
-    deleted: bool = True
-    name: str
-    cron: CronName
 
 
 class Toggle(BaseModel, extra="forbid"):
@@ -105,7 +48,7 @@ class Toggle(BaseModel, extra="forbid"):
     "",
     status_code=201,
     operation_id="registerCron",
-    responses={200: {"model": CronRegistered, "description": "Updated."}},
+    responses={200: {"description": "Updated."}},
 )
 async def register_cron(
     here: Here,
@@ -118,9 +61,10 @@ async def register_cron(
     ],
     response: Response,
     reason: Reason = None,
-) -> CronRegistered:
+) -> Json:
     """Register a cron job, or update the cron job of that name.
 
+    `warnings` are consequences of the schedule that its author may not expect: days that some months lack, clock changes, and so on.
     A job of that name that a CronJob cannot express is not replaced: 409 `not_expressible` names what would be lost.
     """
     policy = (await here.registry.policies.newest()).policy
@@ -141,7 +85,7 @@ async def register_cron(
     warnings = await calculate(
         lambda _: [*warnings_at(parse(text, zone, dst=definition.dst, days=definition.day_rules), now)]
     )
-    return CronRegistered(**dict(answer), warnings=warnings)
+    return {**answer, "warnings": warnings}
 
 
 @router.get("", operation_id="listCrons")
@@ -153,8 +97,8 @@ async def list_crons(
     limit: Limit = DEFAULT_LIMIT,
     offset: Offset = 0,
     cursor: Cursor = None,
-) -> CronList:
-    """List the cron jobs by name."""
+) -> Json:
+    """List the cron jobs by name. `count` is the number in this page."""
     now = here.clock.now()
     visible_jobs = [
         job
@@ -165,25 +109,23 @@ async def list_crons(
     selected, place = page_of(jobs, lambda job: job.name, limit=limit, offset=offset, cursor=cursor)
     events = await each(selected, lambda job: _last_triggered(here, job))
     crons = await calculate(lambda _: [_cron_of(job, event, now) for job, event in zip(selected, events, strict=True)])
-    return CronList(cron_jobs=crons, crons=crons, count=len(crons), pagination=place)
+    return {"cron_jobs": crons, "crons": crons, "count": len(crons), "pagination": place}
 
 
 @router.get("/{name}", operation_id="getCron")
-async def get_cron(here: Here, caller: Reader, calculate: Calculate, name: str, response: Response) -> CronAnswer:
+async def get_cron(here: Here, caller: Reader, calculate: Calculate, name: str, response: Response) -> Json:
     """Show a cron job."""
     visible(caller, await _existing(here, name))
     return await _answer(here, calculate, name, response)
 
 
 @router.delete("/{name}", operation_id="removeCron")
-async def remove_cron(
-    here: Here, caller: Author, name: str, precondition: Precondition, reason: Reason = None
-) -> CronRemoved:
+async def remove_cron(here: Here, caller: Author, name: str, precondition: Precondition, reason: Reason = None) -> Json:
     """Remove a cron job. Its running executions continue."""
     await _existing(here, name)
     check = both(permitted(caller, Permission.REGISTER), precondition)
     await here.registry.delete(name, by=actor(caller), reason=reason, check=check)
-    return CronRemoved(name=name, cron=CronName(name=name))
+    return {"deleted": True, "name": name, "cron": {"name": name}}
 
 
 @router.patch("/{name}", operation_id="toggleCron")
@@ -196,7 +138,7 @@ async def toggle_cron(
     response: Response,
     precondition: Precondition,
     reason: Reason = None,
-) -> CronAnswer:
+) -> Json:
     """Enable or disable a cron job, which stays registered."""
     job = visible(caller, await _existing(here, name))
     version = etag(job)
@@ -250,31 +192,34 @@ def _is_cron(job: Job, effort: Effort | None = None) -> bool:
     return True
 
 
-async def _answer(here: Components, calculate: Calculator, name: str, response: Response) -> CronAnswer:
+async def _answer(here: Components, calculate: Calculator, name: str, response: Response) -> Json:
     job = await here.registry.job(name)
     response.headers["ETag"] = etag(job)
     event, now = await _last_triggered(here, job), here.clock.now()
     cron = await calculate(lambda _: _cron_of(job, event, now))
-    return CronAnswer(cron_job=cron, cron=cron)
+    return {"cron_job": cron, "cron": cron}
 
 
 async def _last_triggered(here: Components, job: Job) -> Recorded[Message] | None:
     return await here.log.last(subjects.public_event("triggered", job.name))
 
 
-def _cron_of(job: Job, triggered: Recorded[Message] | None, now: datetime) -> CronJob:
+def _cron_of(job: Job, triggered: Recorded[Message] | None, now: datetime) -> Json:
+    """Return a cron job: the registered fields, and those that the server manages (ojs-cron §2).
+
+    `expression` is `cron` under the name of the conformance suite. `next_run_at` is null if the job is disabled or paused, or if no
+    occurrence follows.
+    """
     event = triggered.message if triggered else None
     # The event outlives its job: runs before this registration belong to a deleted job.
     is_current = triggered is not None and triggered.time >= job.created_at
     data = event.data if isinstance(event, CronTriggered) and is_current else None
-    written = ojs.write(job.definition)
-    return CronJob.model_validate(
-        {
-            **written,
-            "expression": written["cron"],
-            "last_run_at": data.actual_time.astimezone(UTC) if data else None,
-            "next_run_at": job.next_fire_time(now),
-            "run_count": data.run_count if data else 0,
-            "created_at": job.created_at,
-        }
-    )
+    written, following = ojs.write(job.definition), job.next_fire_time(now)
+    return {
+        **written,
+        "expression": written["cron"],
+        "last_run_at": utc_text(data.actual_time) if data else None,
+        "next_run_at": None if following is None else utc_text(following),
+        "run_count": data.run_count if data else 0,
+        "created_at": utc_text(job.created_at),
+    }

@@ -80,14 +80,8 @@ async def list_dead(
         total, page = len(matching), [row for row, _ in matching[offset:end]]
         jobs = [job for _, job in matching[offset:end]]
     after = page[-1].place.cursor if total > end else searched
-    pages = {
-        "total": total,
-        "limit": limit,
-        "offset": offset,
-        "has_more": after is not None,
-        "next_cursor": after,
-    }
-    return {"jobs": jobs, "pagination": pages}
+    place = {"total": total, "limit": limit, "offset": offset, "has_more": after is not None, "next_cursor": after}
+    return {"jobs": jobs, "pagination": place}
 
 
 @router.post("/{id}/retry", operation_id="retryDeadJob", openapi_extra=protocol.body_schema(optional=True))

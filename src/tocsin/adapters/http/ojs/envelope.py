@@ -55,16 +55,8 @@ META_KEY: Final = "ojs"
 _TYPE: Final = r"^[a-z][a-z0-9_-]*(\.[a-z][a-z0-9_-]*)*$"
 _UUID_V7: Final = r"^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$"
 _OPTIONS: Final = (
-    "queue",
-    "priority",
-    "tags",
-    "timeout",
-    "timeout_ms",
-    "visibility_timeout_ms",
-    "expires_at",
-    "retry",
-    "unique",
-    "rate_limit",
+    *("queue", "priority", "tags", "timeout", "timeout_ms", "visibility_timeout_ms", "expires_at", "retry", "unique"),
+    *("rate_limit",),
 )
 """Fields that may be inside `options` or next to it; `scheduled_at` and `delay_until` are two names of one field."""
 OPTIONS: Final = (*_OPTIONS, "scheduled_at", "delay_until")

@@ -5,22 +5,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from ....domain.events import (
-    Admitted,
-    Advanced,
-    Cancelled,
-    Completed,
-    Dispatched,
-    Exhausted,
-    Failed,
-    Failure,
-    JobState,
-    Message,
-    Recorded,
-    RetryScheduled,
-    Started,
-    Workflow,
-)
+from ....domain import events
+from ....domain.events import Failure, JobState, Message, Recorded
 from ....domain.execution.workflow import callbacks, container
 from ....domain.trace_context import parse
 from . import workflow_envelope
@@ -53,12 +39,14 @@ def of_job(kind: str, job_id: str, function: str | None, queue: str | None, **da
     return kind, job_id, {"job_id": job_id, "job_type": function, "queue": queue, **state, **data}
 
 
-def failures(fact: RetryScheduled | Exhausted | Failed, max_attempts: int | None = None) -> Iterator[tuple[str, Json]]:
+def failures(
+    fact: events.RetryScheduled | events.Exhausted | events.Failed, max_attempts: int | None = None
+) -> Iterator[tuple[str, Json]]:
     """Yield the types and the data of the events of a failed attempt."""
     error, attempt = described(fact.error), fact.attempt
     failed = {"attempt": attempt, **error}
     match fact:
-        case RetryScheduled(next_attempt_at=next_attempt_at):
+        case events.RetryScheduled(next_attempt_at=next_attempt_at):
             yield "job.failed", failed
             most = {} if max_attempts is None else {"max_attempts": max_attempts}
             yield "job.retrying", {**failed, **most, "next_retry_at": instant(next_attempt_at)}
@@ -91,7 +79,7 @@ class JobEvents:
         """Yield the type, the subject and the data of the events of a stored event."""
         message = fact.message
         match message:
-            case Admitted(plan=plan):
+            case events.Admitted(plan=plan):
                 first = plan.steps[0]
                 self.is_admitted = True
                 self.id = _id_of(plan.meta)
@@ -104,41 +92,50 @@ class JobEvents:
                 else:
                     at = instant(plan.start_at)
                     yield self._of(message, "job.scheduled", scheduled_at=at, priority=first.priority)
-            case Dispatched():
+            case events.Dispatched():
                 self.id = self.id if self.is_admitted else _id_of(message.meta)
                 self.function, self.queue, self.max_attempts = message.function, message.queue, message.max_attempts
                 self.trace = self.trace or trace_of(message.meta, message.traceparent)
                 if not self.is_enqueued and self.is_admitted:
                     yield self._of(message, "job.enqueued", priority=message.priority)
                 self.is_enqueued = True
-            case Started():
+            case events.Started():
                 self.started, self.is_enqueued = fact.time, True
                 yield self._of(message, "job.started", attempt=message.attempt, worker_id=message.worker)
-            case RetryScheduled() | Exhausted():
+            case events.RetryScheduled() | events.Exhausted():
                 for kind, data in failures(message, self.max_attempts):
                     if kind != "job.discarded":  # the execution goes on
                         yield self._of(message, kind, **data, **self._lasted(fact.time))
-            case Completed() | Failed() | Cancelled():
+            case events.Completed() | events.Failed() | events.Cancelled():
                 yield from self._ended(message, fact.time)
             case _:
                 pass
 
-    def _ended(self, end: Completed | Failed | Cancelled, at: datetime) -> Iterator[tuple[str, str, Json]]:
+    def _ended(
+        self, end: events.Completed | events.Failed | events.Cancelled, at: datetime
+    ) -> Iterator[tuple[str, str, Json]]:
         lasted = self._lasted(at)
         match end:
-            case Completed():
+            case events.Completed():
                 yield self._of(end, "job.completed", attempt=end.attempt, **lasted)
-            case Failed():
+            case events.Failed():
                 if end.reason == "expired":
                     yield self._of(end, "job.expired", expired_at=instant(at), **self._lifetime())
                 for kind, data in failures(end):
                     yield self._of(end, kind, **data, **lasted)
-            case Cancelled():
+            case events.Cancelled():
                 yield self._of(end, "job.cancelled", **lasted)
 
     def _of(
         self,
-        fact: Admitted | Dispatched | Started | RetryScheduled | Exhausted | Completed | Failed | Cancelled,
+        fact: events.Admitted
+        | events.Dispatched
+        | events.Started
+        | events.RetryScheduled
+        | events.Exhausted
+        | events.Completed
+        | events.Failed
+        | events.Cancelled,
         kind: str,
         **data: Any,  # noqa: ANN401 - JSON
     ) -> tuple[str, str, Json]:
@@ -181,7 +178,7 @@ class WorkflowEvents:
     """
 
     execution_id: str
-    workflow: Workflow | None = None
+    workflow: events.Workflow | None = None
     functions: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The type and the queue of each job."""
     started: dict[str, datetime] = field(default_factory=dict)
@@ -195,28 +192,28 @@ class WorkflowEvents:
     def take(self, fact: Recorded[Message]) -> Iterator[tuple[str, str, Json]]:
         """Yield the type, the subject and the data of the events of a stored event."""
         match fact.message:
-            case Admitted(plan=plan) as admitted:
+            case events.Admitted(plan=plan) as admitted:
                 self.workflow = plan.workflow
                 self.trace = trace_of(admitted.meta, admitted.traceparent)
                 self.functions = {step.name: (step.function, step.queue) for step in plan.steps}
                 self.total = len(plan.steps)
                 yield self._of_workflow("created", job_count=self.total)
-            case Dispatched(step=step, attempt=1, function=function, queue=queue, max_attempts=max_attempts):
+            case events.Dispatched(step=step, attempt=1, function=function, queue=queue, max_attempts=max_attempts):
                 self.max_attempts[step] = max_attempts
                 self.functions[step] = function, queue
                 if (kind := self._callback(step)) is not None:
                     yield self._of_workflow("callback_fired", callback=kind, job_id=self._job_id(step))
                 yield self._of_job("job.enqueued", step)
-            case Started(step=step, attempt=attempt, worker=worker):
+            case events.Started(step=step, attempt=attempt, worker=worker):
                 if self.workflow is not None and not self.started:
                     self.begun_at = fact.time
                     yield self._of_workflow("started", total_steps=self.total)
                 self.started[step] = fact.time
                 yield self._of_job("job.started", step, attempt=attempt, worker_id=worker)
-            case RetryScheduled() as retry:
+            case events.RetryScheduled() as retry:
                 for kind, data in failures(retry, self.max_attempts.get(retry.step)):
                     yield self._of_job(kind, retry.step, **data)
-            case Advanced() | Exhausted() | Completed() | Failed() | Cancelled():
+            case events.Advanced() | events.Exhausted() | events.Completed() | events.Failed() | events.Cancelled():
                 yield from self._ended(fact)
             case _:
                 pass
@@ -224,23 +221,23 @@ class WorkflowEvents:
     def _ended(self, fact: Recorded[Message]) -> Iterator[tuple[str, str, Json]]:
         end = fact.message
         match end:
-            case Advanced(step=step, attempt=attempt) | Completed(step=str(step), attempt=attempt):
+            case events.Advanced(step=step, attempt=attempt) | events.Completed(step=str(step), attempt=attempt):
                 yield from self._job_ended(step, fact.time, attempt=attempt)
-            case Failed(step=str(step), attempt=attempt, step_completed=True):
+            case events.Failed(step=str(step), attempt=attempt, step_completed=True):
                 yield from self._job_ended(step, fact.time, attempt=attempt)
-            case (Exhausted(step=step) | Failed(step=str(step), error=Failure())) as failure:
+            case (events.Exhausted(step=step) | events.Failed(step=str(step), error=Failure())) as failure:
                 self.failed = self.failed or step
                 yield from self._job_ended(step, fact.time, failure, attempt=failure.attempt)
             case _:
                 pass
         match end:
-            case Completed():
+            case events.Completed():
                 yield self._of_workflow("completed", **self._size(), **self._lasted(fact.time))
-            case Failed():
+            case events.Failed():
                 place = {} if self.failed is None else {"failed_step_id": self.failed}
                 of_type = {"failed_step_type": self.functions[self.failed][0]} if self.failed in self.functions else {}
                 yield self._of_workflow("failed", **place, **of_type, **described(end.first_error))
-            case Cancelled():
+            case events.Cancelled():
                 yield self._of_workflow("cancelled")
             case _:
                 pass
@@ -255,7 +252,7 @@ class WorkflowEvents:
         self,
         step: str,
         at: datetime,
-        failure: Exhausted | Failed | None = None,
+        failure: events.Exhausted | events.Failed | None = None,
         **data: Any,  # noqa: ANN401 - JSON
     ) -> Iterator[tuple[str, str, Json]]:
         self.ended += 1

@@ -117,6 +117,7 @@ class Selection(NamedTuple):
     """Where the next request continues; None: no candidates are left."""
 
 
+REQUIRED: Final = f"must be an object with at least one of {', '.join(JobFilter.model_fields)}"
 _RULES: Final = {
     "state": "must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry",
     "enqueued_before": INSTANT,
@@ -133,7 +134,7 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
         Problem: a field is invalid or null, a state is not one of `states`, or nothing is required, which would select every job.
     """
     if not isinstance(given, dict) or not given:
-        raise refused("filter", f"must be an object with at least one of {', '.join(JobFilter.model_fields)}", given)
+        raise refused("filter", REQUIRED, given)
     try:
         chosen = JobFilter.model_validate(given)
     except ValidationError as error:
@@ -145,16 +146,6 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
     if any(state not in states for state in chosen.state or ()):
         raise refused("filter.state", _RULES["state"], chosen.state)
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
-
-
-def read_to_cancel(given: object) -> JobFilter:
-    """Return the filter of a cancellation, with the states of jobs to cancel (see `read`)."""
-    return read(given, CANCELLABLE, ("available", "scheduled"))
-
-
-def read_to_retry(given: object) -> JobFilter:
-    """Return the filter of a retry (see `read`)."""
-    return read(given, RETRIABLE, RETRIABLE)
 
 
 async def cancellable(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:

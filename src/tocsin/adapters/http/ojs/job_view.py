@@ -11,27 +11,9 @@ from datetime import datetime
 from typing import Any, Final, TypeAlias
 
 from .... import subjects
-from ....domain import dead_letter, execution
+from ....domain import dead_letter, events, execution
 from ....domain.definition import size_of
-from ....domain.events import (
-    Advanced,
-    Cancelled,
-    Completed,
-    Dispatched,
-    Exhausted,
-    Failed,
-    Failure,
-    JobState,
-    Message,
-    Plan,
-    PlannedStep,
-    Recorded,
-    Requested,
-    RetryScheduled,
-    Started,
-    Workflow,
-    unfold,
-)
+from ....domain.events import JobState, Message, Plan, PlannedStep, Recorded, Workflow, unfold
 from ....domain.execution import Execution, Phase, Status, Step
 from ....domain.recovery import TIMED_OUT
 from ....domain.text import utc_text
@@ -61,7 +43,7 @@ def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, sta
     """
     if state is None:
         state = execution.fold(facts)
-    requested = next(fact for fact in unfold(facts) if isinstance(fact.message, Requested))
+    requested = next(fact for fact in unfold(facts) if isinstance(fact.message, events.Requested))
     request = state.request
     plan = request.plan
     planned = next((candidate for candidate in plan.steps if candidate.name == step), plan.steps[0])
@@ -99,7 +81,7 @@ def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, sta
 def progress(facts: Facts, state: Execution, step: str) -> Json:
     """Return the fields of `job` on a step's progress: `state`, `attempt`, and `completed_at` or None."""
     current = _current(state, step)
-    ends = Completed | Failed | Advanced | Exhausted
+    ends = events.Completed | events.Failed | events.Advanced | events.Exhausted
     times = _times([fact for fact in facts if isinstance(fact.message, ends)], state, step)
     return {
         "state": _state_of(state, current),
@@ -181,13 +163,13 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
     end = _end_of_job if is_workflow(state) else _end_of_execution
     for fact in facts:
         match fact.message:
-            case Started(step=name, worker=worker) if name == step:
+            case events.Started(step=name, worker=worker) if name == step:
                 shown["started_at"] = instant(fact.time)
                 if worker:
                     shown["worker_id"] = worker
-            case Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
+            case events.Dispatched(step=name, attempt=attempt) if name == step and attempt == 1:
                 shown["enqueued_at"] = instant(fact.time)
-            case Advanced() | Exhausted() | Completed() | Failed() | Cancelled():
+            case events.Advanced() | events.Exhausted() | events.Completed() | events.Failed() | events.Cancelled():
                 shown |= end(fact, state, step)
             case _:
                 pass
@@ -200,11 +182,11 @@ def _times(facts: Facts, state: Execution, step: str) -> Json:
 def _end_of_execution(fact: Recorded[Message], _state: Execution, _step: str) -> Json:
     at = instant(fact.time)
     match fact.message:
-        case Completed(result=result):
+        case events.Completed(result=result):
             return {"completed_at": at, "result": result}
-        case Cancelled():
+        case events.Cancelled():
             return {"cancelled_at": at}
-        case Failed(reason=reason):
+        case events.Failed(reason=reason):
             return {"discarded_at": at} if reason == "expired" else {"discarded_at": at, "completed_at": at}
         case _:
             return {}
@@ -214,13 +196,13 @@ def _end_of_job(fact: Recorded[Message], state: Execution, step: str) -> Json:
     """Return the fields on an event that ends a job, perhaps after its workflow."""
     at = instant(fact.time)
     match fact.message:
-        case Advanced(step=name, result=result) | Completed(step=name, result=result) if name == step:
+        case events.Advanced(step=name, result=result) | events.Completed(step=name, result=result) if name == step:
             return {"completed_at": at, "result": result}
-        case Failed(step=name, step_completed=True, result=result) if name == step:
+        case events.Failed(step=name, step_completed=True, result=result) if name == step:
             return {"completed_at": at, "result": result}
-        case Exhausted(step=name) | Failed(step=name) if name == step:
+        case events.Exhausted(step=name) | events.Failed(step=name) if name == step:
             return {"completed_at": at, "discarded_at": at}
-        case Completed() | Failed() | Cancelled() if not state.steps[step].phase.is_end:
+        case events.Completed() | events.Failed() | events.Cancelled() if not state.steps[step].phase.is_end:
             return {"cancelled_at": at}
         case _:
             return {}
@@ -233,7 +215,9 @@ def _failures(facts: Facts, state: Execution, planned: PlannedStep) -> Json:
         shown["errors"] = errors
         if state.status is not Status.COMPLETED or state.steps[planned.name].phase is Phase.EXHAUSTED:
             shown["error"] = errors[-1]
-    delays = [f.message for f in facts if isinstance(f.message, RetryScheduled) and f.message.step == planned.name]
+    delays = [
+        f.message for f in facts if isinstance(f.message, events.RetryScheduled) and f.message.step == planned.name
+    ]
     if delays:
         newest = max(delays, key=lambda retry: retry.attempt)
         shown["retry_delay_ms"] = round(newest.delay * 1000)
@@ -260,11 +244,11 @@ def _errors(facts: Facts, step: str, *, alone: bool) -> Iterable[Json]:
     """Yield the errors of a step; if it is `alone`, also that of the execution."""
     for fact in facts:
         match fact.message:
-            case RetryScheduled(step=name, attempt=attempt, error=error) if name == step:
+            case events.RetryScheduled(step=name, attempt=attempt, error=error) if name == step:
                 yield _error(error, attempt, fact.time)
-            case Exhausted(step=name, attempt=attempt, error=error) if name == step:
+            case events.Exhausted(step=name, attempt=attempt, error=error) if name == step:
                 yield _error(error, attempt, fact.time)
-            case Failed(step=name, error=failure, attempt=last, step_completed=done) if failure is not None:
+            case events.Failed(step=name, error=failure, attempt=last, step_completed=done) if failure is not None:
                 if not alone and (name != step or done):
                     continue
                 yield _error(failure, last or 0, fact.time)
@@ -272,7 +256,7 @@ def _errors(facts: Facts, step: str, *, alone: bool) -> Iterable[Json]:
                 pass
 
 
-def _error(failure: Failure, attempt: int, at: datetime) -> Json:
+def _error(failure: events.Failure, attempt: int, at: datetime) -> Json:
     return {
         "type": _TYPES.get(failure.type, failure.type),
         "code": failure.code or _TYPES.get(failure.type, failure.type),

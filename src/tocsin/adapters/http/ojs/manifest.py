@@ -14,6 +14,29 @@ from .workflow_envelope import MAX_DEPTH, MAX_JOBS
 LEVEL: Final = 4
 """The extensions for priorities, rate limits, queue configuration and bulk operations are not listed, because each of them requires more than the level."""
 
+CAPABILITIES: Final = (
+    *(
+        "admin_api",
+        "batch_ack",
+        "batch_enqueue",
+        "bulk_cancel",
+        "bulk_enqueue",
+        "bulk_retry",
+        "cron_jobs",
+        "dead_letter",
+    ),
+    *(
+        "delayed_jobs",
+        "events",
+        "idempotency_keys",
+        "job_ttl",
+        "long_polling",
+        "pause_resume",
+        "priority_queues",
+        "progress",
+    ),
+    *("queue_stats", "rate_limiting", "workflow_retry", "workflows"),
+)
 DRAFT: Final = "1.0.0-rc.1"
 EXTENSIONS: Final = ("progress", "admin-api")
 """The official extensions of which every requirement is met."""
@@ -41,28 +64,9 @@ async def manifest(here: Here) -> dict[str, Any]:
         "protocols": ["http"],
         "backend": "nats",
         "capabilities": {
-            "admin_api": True,
-            "batch_ack": True,
-            "batch_enqueue": True,
-            "bulk_cancel": True,
-            "bulk_enqueue": True,
-            "bulk_retry": True,
-            "cron_jobs": True,
-            "dead_letter": True,
-            "delayed_jobs": True,
-            "events": True,
-            "idempotency_keys": True,
-            "job_ttl": True,
-            "long_polling": True,
-            "pause_resume": True,
-            "priority_queues": True,
-            "progress": True,
-            "queue_stats": True,
-            "rate_limiting": True,
+            **dict.fromkeys(CAPABILITIES, True),
             "schema_validation": False,
             "unique_jobs": {"strength": STRENGTH, "mechanism": "optimistic guard of the key's scope in the log"},
-            "workflow_retry": True,
-            "workflows": True,
         },
         "job_options": list(OPTIONS),
         "schema_validation": False,

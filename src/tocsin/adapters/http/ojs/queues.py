@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from typing import Annotated, Any, Final, TypeAlias, TypeVar
 
 from fastapi import Query
-from pydantic import BaseModel
 
 from .... import subjects
 from ....domain import duration
@@ -20,6 +19,7 @@ from ..api.problems import Problem
 from ..auth.security import Reader, SharedOperator, actor
 from . import envelope, job_view
 from .job_filter import until_current
+from .job_view import Json
 from .protocol import ojs_router
 
 STATES: Final[tuple[JobState, ...]] = (
@@ -56,27 +56,19 @@ Cursor: TypeAlias = Annotated[
 T = TypeVar("T")
 
 
-class PageInfo(BaseModel, use_attribute_docstrings=True):
-    """The place of a page in the list."""
-
-    total: int
-    """The length of the whole list."""
-    limit: int
-    offset: int
-    has_more: bool
-    next_cursor: str | None
-    """None: the list ends with this page."""
-
-
 def page_of(
     items: Sequence[T], name_of: Callable[[T], str], *, limit: int, offset: int, cursor: str | None
-) -> tuple[Sequence[T], PageInfo]:
-    """Return a page of items that are sorted by name, and its place."""
+) -> tuple[Sequence[T], Json]:
+    """Return a page of items that are sorted by name, and its place.
+
+    Without `next_cursor`, the list ends with this page.
+    """
     following = items if cursor is None else [item for item in items if name_of(item) > cursor]
     end = offset + limit
     page, has_more = following[offset:end], len(following) > end
     after = name_of(page[-1]) if has_more else None
-    return page, PageInfo(total=len(items), limit=limit, offset=offset, has_more=has_more, next_cursor=after)
+    place = {"total": len(items), "limit": limit, "offset": offset, "has_more": has_more, "next_cursor": after}
+    return page, place
 
 
 async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
@@ -109,7 +101,7 @@ async def list_queues(
     """List the queues by name."""
     known = await here.queues(caller)
     page, place = page_of(known, lambda queue: queue.name, limit=limit, offset=offset, cursor=cursor)
-    return {"queues": list(map(_queue_of, page)), "pagination": place.model_dump()}
+    return {"queues": list(map(_queue_of, page)), "pagination": place}
 
 
 @router.get("/{name}", operation_id="getQueueOfOjs")

@@ -30,8 +30,8 @@ REQUIREMENTS: Final[Mapping[str, str]] = {
 
 # Integers stay exact beyond 2^53, where RFC 8785 rounds them: two ids that differ must not count as equal.
 
-_MAX_PLAIN_DIGITS: Final = 21
-_MIN_PLAIN_EXPONENT: Final = -6
+_LEAST_WITH_EXPONENT: Final = 1e21
+_LEAST_WITHOUT_EXPONENT: Final = 1e-6
 
 
 def canonical_json(value: object) -> str:
@@ -57,19 +57,11 @@ def canonical_json(value: object) -> str:
 
 def _number(number: float) -> str:
     """Write a finite number as ECMAScript does: with the fewest digits that suffice."""
-    if number == int(number) and abs(number) < 10.0**_MAX_PLAIN_DIGITS:
+    if number == int(number) and abs(number) < _LEAST_WITH_EXPONENT:
         return str(int(number))
-    sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
-    assert isinstance(exponent, int)  # noqa: S101 - JSON has no infinity
-    text = "".join(map(str, digits))
-    point = len(text) + exponent
-    minus = "-" if sign else ""
-    if _MIN_PLAIN_EXPONENT < point <= 0:
-        return f"{minus}0.{'0' * -point}{text}"
-    if 0 < point <= _MAX_PLAIN_DIGITS:
-        return f"{minus}{text[:point]}.{text[point:]}"
-    fraction = f".{text[1:]}" if len(text) > 1 else ""
-    return f"{minus}{text[0]}{fraction}e{point - 1:+d}"
+    if _LEAST_WITHOUT_EXPONENT <= abs(number) < _LEAST_WITH_EXPONENT:
+        return f"{Decimal(repr(number)):f}"
+    return repr(number).replace("e-0", "e-")
 
 
 class InvalidPolicy(ValueError):
