@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Final
@@ -45,64 +45,42 @@ _STATUS: Final = {
 """The gRPC status of an HTTP status. A missing status is `INVALID_ARGUMENT`."""
 
 
-def job_of(details: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
-    """Return a job as `GET /v1/jobs` shows it."""
-    return pb.Job(
-        name=details["name"],
-        state=details["state"],
-        schedule=details["schedule"] or "",
-        timezone=details["timezone"],
-        next_fire_time=time_of(details["next_fire_time"]),
-        last_fire_time=time_of(details["last_fire_time"]),
-        tags=details["tags"],
-        owner=details["owner"] or "",
-        paused=details["paused"],
-        definition=struct_of(details["definition"]),
-    )
-
-
-def execution_of(row: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
-    """Return an execution as `GET /v1/executions` shows it."""
-    return pb.Execution(
-        execution_id=row["execution_id"],
-        job=row["job_name"],
-        status=row["status"],
-        trigger=row["trigger"],
-        scheduled_time=time_of(row["scheduled_time"]),
-        started_at=time_of(row["started_at"]),
-        completed_at=time_of(row["completed_at"]),
-        duration_ms=row["duration_ms"],
-        attempt=row["attempt"],
-        error=row["error"] or "",
-        reason=row["reason"] or "",
-        result=value_of(row["result"]),
-    )
-
-
-def event_of(event_id: str, kind: str, stored: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
-    """Return an event as `GET /v1/events` shows it."""
-    return pb.Event(
-        id=event_id,
-        type=kind,
-        time=time_of(stored["time"]),
-        sequence=stored["sequence"],
-        subject=stored["subject"],
-        event=struct_of(stored["fact"]),
-    )
-
-
-def time_of(text: str | None) -> Timestamp | None:
-    if text is None:
-        return None
+def _time_of(text: str) -> Timestamp:
     time = Timestamp()
     time.FromDatetime(datetime.fromisoformat(text))
     return time
 
 
-def struct_of(fields: Mapping[str, Any]) -> Struct:
+def _struct_of(fields: Mapping[str, Any]) -> Struct:
     struct = Struct()
     struct.update(fields)
     return struct
+
+
+def _value_of(value: Any) -> Value:  # noqa: ANN401 - JSON
+    return _struct_of({"value": value}).fields["value"]
+
+
+_MADE_BY: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "google.protobuf.Timestamp": _time_of,
+    "google.protobuf.Struct": _struct_of,
+    "google.protobuf.Value": _value_of,
+}
+"""The function that makes a message of JSON, by the type of a field."""
+
+
+def message_of(kind: Any, answer: Mapping[str, Any], **fields: Any) -> Any:  # noqa: ANN401 - messages and JSON
+    """Return a message with the fields of an answer of the API, and those of other names in `fields`.
+
+    A field that is null is left out.
+    """
+    given = {**answer, **fields}
+    message: dict[str, Any] = {}
+    for field in kind.DESCRIPTOR.fields:
+        if (value := given.get(field.name)) is not None:
+            make = _MADE_BY[field.message_type.full_name] if field.message_type else None
+            message[field.name] = value if make is None else make(value)
+    return kind(**message)
 
 
 def json_of(struct: Struct) -> Any:  # noqa: ANN401 - JSON
@@ -115,15 +93,6 @@ def json_of(struct: Struct) -> Any:  # noqa: ANN401 - JSON
         return MessageToDict(struct)
     except ValueError as error:
         raise Refused(422, "invalid-request", f"`input` is no JSON: {error}") from None
-
-
-def value_of(value: Any) -> Value | None:  # noqa: ANN401 - JSON
-    """Return a JSON value as a message; None for null."""
-    if value is None:
-        return None
-    holder = Struct()
-    holder["value"] = value
-    return holder.fields["value"]
 
 
 class SchedulerService:
@@ -151,10 +120,12 @@ class SchedulerService:
     async def list_jobs(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
         query = {"details": True, "limit": request.page_size or USUAL_JOBS, **_given(after=request.page_token)}
         page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
-        return pb.ListJobsResponse(jobs=map(job_of, page["jobs"]), next_page_token=page["next"] or "")
+        return pb.ListJobsResponse(
+            jobs=[message_of(pb.Job, job) for job in page["jobs"]], next_page_token=page["next"] or ""
+        )
 
     async def get_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        return job_of(await self._api.request(caller, "GET", _path("jobs", request.name)))
+        return message_of(pb.Job, await self._api.request(caller, "GET", _path("jobs", request.name)))
 
     async def trigger_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
         body: dict[str, Any] = _given(reason=request.reason, idempotency_key=request.idempotency_key)
@@ -181,7 +152,8 @@ class SchedulerService:
         query["limit"] = request.page_size or USUAL_EXECUTIONS
         page = await self._api.request(caller, "GET", "/v1/executions", query=query)
         return pb.ListExecutionsResponse(
-            executions=map(execution_of, page["executions"]), next_page_token=page["next"] or ""
+            executions=[message_of(pb.Execution, row, job=row["job_name"]) for row in page["executions"]],
+            next_page_token=page["next"] or "",
         )
 
     async def watch_events(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401 - messages
@@ -237,23 +209,21 @@ async def _events(pieces: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         if "retry" in event:  # the beginning of the answer
             yield ACCEPTED
         elif "data" in event:
-            yield event_of(event["id"], event["event"], json.loads(event["data"]))
+            stored = json.loads(event["data"])
+            yield message_of(pb.Event, stored, id=event["id"], type=event["event"], event=stored["fact"])
 
 
 def _job_status(job: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
     runs = job["runs"] or {}
-    return pb.JobStatusProto(
+    return message_of(
+        pb.JobStatusProto,
+        runs,
         job_name=job["name"],
-        cron_expr=job["schedule"] or "",
-        last_run=time_of(runs.get("last_run")),
-        last_duration_ms=runs.get("last_duration_ms"),
+        cron_expr=job["schedule"],
         last_result=(runs.get("last_result") or {}).get("status"),
-        next_run=time_of(job["next_fire_time"]),
-        run_count=runs.get("run_count"),
-        error_count=runs.get("error_count"),
+        next_run=job["next_fire_time"],
         is_running=bool(runs.get("running")),
         is_paused=job["state"] == "paused",
-        skip_count=runs.get("skip_count"),
     )
 
 
