@@ -11,18 +11,17 @@ from typing import Any, Final
 
 from ...domain import duration
 from ...domain.schedule import timezones
-from ...domain.schedule.expression import ALIASES
 from .airflow_graph import Dag, Graphs
 from .airflow_tasks import report_arguments, set_rules, set_steps
 from .drafts import Draft, Draftings
 from .python_values import Call, Unknown, Values, is_static, parse, shown, too_deep
-from .schedules import CRONITER, Zone, set_cron, set_interval, set_timezone
+from .schedules import CRONITER, FIELDS, Zone, fields_of, set_cron, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
 
 ABSENT: Final = object()
 """An argument that is not given."""
-_PRESETS: Final = {**ALIASES, "@quarterly": "0 0 1 */3 *"}
-_WITH_SECONDS: Final = 6
+_PRESETS: Final = {"@quarterly": "0 0 1 */3 *"}
+"""Aliases of Airflow alone."""
 _INTERVALS: Final = frozenset({"CronDataIntervalTimetable", "DeltaDataIntervalTimetable"})
 _TRIGGERS: Final = frozenset({"CronTriggerTimetable", "DeltaTriggerTimetable"})
 _EVENTS: Final = frozenset(
@@ -138,26 +137,23 @@ def _written(value: Any) -> str:  # noqa: ANN401
 
 
 def _set_text(draft: Draft, written: str) -> bool:
-    text = written.strip()
+    text = " ".join(written.split())
     if text in {"@once", "@continuous"}:
         said = "trigger the job once" if text == "@once" else "write an interval such as `@every 1m`"
         draft.add("schedule-not-expressible", f"`{text}` has no equivalent: {said}")
         return False
-    fields = _PRESETS[text].split() if text in _PRESETS else text.split()
-    if len(fields) == _WITH_SECONDS:  # croniter has the second last, Tocsin first
-        *fields, second = fields
-        if not set_cron(draft, fields, CRONITER):
-            return False
-        draft.fields["schedule"] = f"{second} {draft.fields['schedule']}"
-        return True
-    if len(fields) != _WITH_SECONDS - 1:
+    text = _PRESETS.get(text, text)
+    fields = fields_of(text)
+    if len(fields) not in {len(FIELDS), len(FIELDS) + 1}:
         draft.add("schedule-not-expressible", f"`{text[:200]}` is no cron expression: write `schedule` by hand")
         return False
-    if set_cron(draft, fields, CRONITER):
-        if text in ALIASES:
-            draft.fields["schedule"] = text
-        return True
-    return False
+    if len(fields) == len(FIELDS):
+        return set_cron(draft, text, CRONITER)
+    *fields, second = fields  # croniter has the second last, Tocsin first
+    has_schedule = set_cron(draft, " ".join(fields), CRONITER)
+    if has_schedule:
+        draft.fields["schedule"] = f"{second} {draft.fields['schedule']}"
+    return has_schedule
 
 
 def _explain(draft: Draft, *, has_interval: bool) -> None:

@@ -10,12 +10,11 @@ from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Final
 
-from ...domain.schedule.expression import ALIASES
 from .commands import script
 from .crontab_lines import Entry, Unreadable, lines, looks_like_system, program_of, split_input
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .schedules import VIXIE, Zone, set_clock_changes, set_cron, set_timezone
+from .schedules import VIXIE, Zone, fields_of, set_clock_changes, set_cron, set_timezone
 
 _OF_CRON: Final = frozenset(
     {"CRON_TZ", "TZ", "SHELL", "MAILTO", "MAILFROM", "RANDOM_DELAY", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"}
@@ -117,18 +116,15 @@ def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None
     if entry.times == ("@reboot",):
         draft.add("reboot-not-supported", "the job has no schedule: trigger it from the start of the machine")
         return
-    fields = ALIASES[entry.times[0]].split() if len(entry.times) == 1 else entry.times
+    text = " ".join(entry.times)
+    fields = fields_of(text)
     if any("~" in field for field in fields):
         draft.add(
             "random-delay-not-supported", f"`{' '.join(fields)}` names a random time; write a fixed time and `jitter`"
         )
         return
     is_wild = fields[0].startswith("*") or fields[1].startswith("*")
-    if not set_cron(draft, fields, VIXIE):
-        return
-    if len(entry.times) == 1:
-        draft.fields["schedule"] = entry.times[0]
-    if set_timezone(draft, entry.environment.get("CRON_TZ") or zone.name):
+    if set_cron(draft, text, VIXIE) and set_timezone(draft, entry.environment.get("CRON_TZ") or zone.name):
         # Cron runs a fixed time once through every change of the clocks, soon after a gap. An entry with `*` in its minute or
         # hour follows the clocks.
         set_clock_changes(draft, now, lambda _: {"fold": "both"} if is_wild else {"gap": "shift"})

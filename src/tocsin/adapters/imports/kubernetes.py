@@ -12,13 +12,12 @@ from typing import Any, Final
 
 from ...domain.definition import DefinitionError, shorten, show
 from ...domain.schedule import ScheduleError
-from ...domain.schedule.expression import ALIASES
 from ...domain.schedule.rules import parse_duration
 from ..files import yaml_text
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
 from .pods import Manifest, list_of, mapping_of, report_rest, set_containers, settings_note, text_of, whole_number
-from .schedules import ROBFIG, Zone, set_clock_changes, set_cron, set_interval, set_timezone
+from .schedules import FIELDS, ROBFIG, Zone, fields_of, set_clock_changes, set_cron, set_interval, set_timezone
 
 MAX_DOCUMENTS: Final = 5_000
 """The largest number of manifests of a file."""
@@ -157,15 +156,11 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now
     if text.startswith("@every"):
         _set_every(draft, text)
         return
-    fields = ALIASES[text].split() if text in ALIASES else text.split()
-    if len(fields) != 5:  # noqa: PLR2004 - the fields of cron
-        draft.add("schedule-not-expressible", f"`{text}` has {len(fields)} fields, and a CronJob has 5")
+    text = " ".join(text.split())
+    if (number := len(fields_of(text))) != len(FIELDS):
+        draft.add("schedule-not-expressible", f"`{text}` has {number} fields, and a CronJob has {len(FIELDS)}")
         return
-    if not set_cron(draft, fields, ROBFIG):
-        return
-    if text in ALIASES:
-        draft.fields["schedule"] = text
-    if set_timezone(draft, zone or default_zone.name):
+    if set_cron(draft, text, ROBFIG) and set_timezone(draft, zone or default_zone.name):
         fold = "Kubernetes runs it twice when the clocks repeat its time, Tocsin once"
         set_clock_changes(draft, now, lambda _: {"fold": "both"}, fixed_fold=fold)
 
@@ -235,13 +230,9 @@ def _set_job(described: Manifest, job: Mapping[str, Any]) -> None:
 
 
 def _set_meta(draft: Draft, metadata: Mapping[str, Any]) -> None:
-    known = {
-        "namespace": metadata.get("namespace"),
-        "labels": metadata.get("labels"),
-        "annotations": metadata.get("annotations"),
-    }
     meta: dict[str, Any] = {}
-    for name, value in known.items():
+    for name in ("namespace", "labels", "annotations"):
+        value = metadata.get(name)
         if isinstance(value, Mapping):
             items = mapping_of(value).items()
             texts = {key: text_of(each) for key, each in items if "last-applied-configuration" not in key}

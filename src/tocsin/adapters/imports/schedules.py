@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from ...domain.schedule import ScheduleError, clock_changes, parse, validate_timezone
-from ...domain.schedule.expression import parse_expression
+from ...domain.schedule.expression import ALIASES, parse_expression
 from ...domain.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Field, Values, parse_item
 from ...domain.schedule.pattern import Pattern
 from .drafts import Draft, Draftings
@@ -193,20 +193,24 @@ class Zone:
             drafted.add("timezone-assumed", text)
 
 
-def set_cron(draft: Draft, fields: Sequence[str], dialect: Dialect) -> bool:
-    """Set the schedule of a draft; return whether it has one."""
+def fields_of(text: str) -> list[str]:
+    """Return the fields of an expression with single spaces, or of an alias such as `@daily`."""
+    return ALIASES.get(text, text).split(" ")
+
+
+def set_cron(draft: Draft, text: str, dialect: Dialect) -> bool:
+    """Set the schedule of a draft to an expression or an alias; return whether it has one."""
+    fields = fields_of(text)
     written = " ".join(fields)
     try:
         expression = translated(fields, dialect)
-    except NotExpressible as error:
-        draft.add("schedule-not-expressible", f"`{written}`: {error}; write a schedule of your own")
-        return False
-    except ScheduleError as error:
-        draft.add("schedule-not-expressible", f"`{written}`: {error.problem}; write a schedule of your own")
+    except (NotExpressible, ScheduleError) as error:
+        reason = error.problem if isinstance(error, ScheduleError) else error
+        draft.add("schedule-not-expressible", f"`{written}`: {reason}; write a schedule of your own")
         return False
     if expression != written:
         draft.add("schedule-rewritten", f"`{written}` is written `{expression}`")
-    draft.fields["schedule"] = expression
+    draft.fields["schedule"] = text if text in ALIASES else expression
     return True
 
 
