@@ -135,42 +135,36 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
     def _watch(self, do: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[None]]:
         async def watch(requests: AsyncIterator[Any], context: Any) -> None:  # noqa: ANN401 - likewise
             request = await self._request(requests, context)
-            try:
-                async with self._conversations.place(address_of(context.peer()), None):
-                    await do(request, context)
-            except TimeoutError:
-                await _make_room(context)
+            async with _place(self._conversations, context, None):
+                await do(request, context)
 
         return watch
 
     def _conversation(self, do: Callable[..., Any]) -> Callable[..., AsyncIterator[Any]]:
         async def converse(requests: AsyncIterator[Any], context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
-            try:
-                async with (
-                    self._conversations.place(address_of(context.peer()), None),
-                    aclosing(do(requests, context)) as messages,
-                ):
-                    async for message in messages:
-                        yield message
-            except TimeoutError:
-                await _make_room(context)
+            async with _place(self._conversations, context, None), aclosing(do(requests, context)) as messages:
+                async for message in messages:
+                    yield message
 
         return converse
 
     async def _request(self, requests: AsyncIterator[Any], context: Any) -> Any:  # noqa: ANN401 - likewise
-        try:
-            async with self._requests.place(address_of(context.peer()), REQUEST_S):
-                return await anext(requests)
-        except StopAsyncIteration:
+        async with _place(self._requests, context, REQUEST_S):
+            request = await anext(requests, None)
+        if request is None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request. Send one message")
-        except TimeoutError:
-            await _make_room(context)
+        return request
 
 
-async def _make_room(context: Any) -> None:  # noqa: ANN401 - likewise
-    await context.abort(
-        grpc.StatusCode.RESOURCE_EXHAUSTED, "the call was open for too long without a token or a request. Call again"
-    )
+@asynccontextmanager
+async def _place(places: Places, context: Any, seconds: float | None) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
+    """Hold a place for the caller of a context; the call ends if another takes it."""
+    try:
+        async with places.place(address_of(context.peer()), seconds):
+            yield
+    except TimeoutError:
+        detail = "the call was open for too long without a token or a request. Call again"
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, detail)
 
 
 SERVICE: Final = pb.DESCRIPTOR.services_by_name["Scheduler"]
@@ -316,36 +310,30 @@ def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no t
     return grpc.method_handlers_generic_handler(SERVICE.full_name, handlers)
 
 
-async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, context: Any) -> Any:  # noqa: ANN401 - likewise
+@asynccontextmanager
+async def _refusing(context: Any) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
+    """End the call of a context if the block raises; the caller gets no details of an unexpected error."""
     try:
+        yield
+    except Exception as error:  # noqa: BLE001
+        if not isinstance(error, Refused):
+            _log.error("unexpected error", action="grpc-failed", exc_info=error)
+            error = Refused(500, "unforeseen", "an unexpected error. The log of the server has the traceback")
+        await context.abort(status_of(error), error.detail, ((CODE, error.code),))
+
+
+async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, context: Any) -> Any:  # noqa: ANN401 - likewise
+    async with _refusing(context):
         return await do(_caller_of(context), request)
-    except Refused as refused:
-        await _abort(context, refused)
-    except Exception as error:  # noqa: BLE001 - the caller gets no details of an unexpected error
-        await _abort(context, _unforeseen(error))
 
 
 async def _stream(do: Callable[..., AsyncGenerator[Any, None]], request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: ANN401 - likewise
-    try:
-        async with aclosing(do(_caller_of(context), request)) as messages:
-            async for message in messages:
-                if message is ACCEPTED:
-                    await context.send_initial_metadata(())
-                else:
-                    yield message
-    except Refused as refused:
-        await _abort(context, refused)
-    except Exception as error:  # noqa: BLE001 - likewise
-        await _abort(context, _unforeseen(error))
-
-
-def _unforeseen(error: Exception) -> Refused:
-    _log.error("unexpected error", action="grpc-failed", exc_info=error)
-    return Refused(500, "unforeseen", "an unexpected error. The log of the server has the traceback")
-
-
-async def _abort(context: Any, refused: Refused) -> None:  # noqa: ANN401 - likewise
-    await context.abort(status_of(refused), refused.detail, ((CODE, refused.code),))
+    async with _refusing(context), aclosing(do(_caller_of(context), request)) as messages:
+        async for message in messages:
+            if message is ACCEPTED:
+                await context.send_initial_metadata(())
+            else:
+                yield message
 
 
 def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
