@@ -72,13 +72,11 @@ async def count_request(request: Request, key: str) -> None:
     allowance = await cast("RateLimit", request.app.state.rate).take(key)
     request.state.allowance = allowance
     if allowance is not None and allowance.wait:
-        headers = {"Retry-After": str(math.ceil(allowance.wait))}
-        raise Problem(
-            429,
-            "too-many-requests",
+        detail, wait = (
             "the caller exceeds its request rate. Wait as long as `Retry-After` says",
-            headers=headers,
+            math.ceil(allowance.wait),
         )
+        raise Problem(429, "too-many-requests", detail, headers={"Retry-After": str(wait)})
 
 
 async def _authenticated(request: Request) -> Principal:
@@ -161,31 +159,29 @@ def unauthenticated(detail: str, *, error: str | None = None) -> Problem:
     return Problem(401, "unauthenticated", detail, headers={"WWW-Authenticate": challenge})
 
 
+def refusal(detail: str, kind: str = "forbidden") -> Problem:
+    """Return the answer to a caller that may not do what it requests."""
+    return Problem(403, kind, detail)
+
+
 def forbidden(caller: Principal, permission: Permission) -> Problem:
     """Return the answer to a caller without a permission."""
     roles = ", ".join(sorted(caller.roles)) or "none"
-    return Problem(
-        403, "forbidden", f"the request requires the permission `{permission}`; the roles of this token are: {roles}"
-    )
+    return refusal(f"the request requires the permission `{permission}`; the roles of this token are: {roles}")
 
 
 def not_bound(caller: Principal, queue: str) -> Problem:
     """Return the answer to a fetch from a queue outside the token."""
     bound = ", ".join(map(repr, caller.binding.queues)) or "none"
-    return Problem(
-        403, "forbidden", f"this token does not permit to fetch from the queue {queue!r}; its queues are: {bound}"
-    )
+    return refusal(f"this token does not permit to fetch from the queue {queue!r}; its queues are: {bound}")
 
 
 def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
     """Return the answer to a name outside the namespaces of the caller."""
     known = sorted(caller.namespaces or ())
     right = f"begin the name with {' or '.join(f'`{namespace}.`' for namespace in known)}" if known else "use another"
-    return Problem(
-        403,
-        "outside-namespace",
-        f"{what} {name!r} is outside the namespaces of this token: {right}, or use another token",
-    )
+    detail = f"{what} {name!r} is outside the namespaces of this token: {right}, or use another token"
+    return refusal(detail, "outside-namespace")
 
 
 def require_within(caller: Principal, definition: JobDefinition) -> None:
@@ -209,11 +205,8 @@ def _reject_other_sites(request: Request) -> None:
     origin = request.headers.get("Origin")
     host = request.url.hostname
     if host not in LOOPBACK_NAMES or (origin is not None and _host_of(origin) not in LOOPBACK_NAMES):
-        raise Problem(
-            403,
-            "forbidden",
-            "without authentication only this machine may call, through its loopback address. Create a token with `tocsin tokens create`",
-        )
+        detail = "without authentication only this machine may call, through its loopback address"
+        raise refusal(f"{detail}. Create a token with `tocsin tokens create`")
 
 
 def _host_of(origin: str) -> str | None:
@@ -260,11 +253,8 @@ TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
 async def _installation_reader(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
     caller = await permitted_to(request, Permission.READ)
     if caller.is_bound:
-        raise Problem(
-            403,
-            "outside-namespace",
-            "the answer is about the whole installation, and this token is bound to namespaces. Use a token without a namespace",
-        )
+        detail = "the answer is about the whole installation, and this token is bound to namespaces"
+        raise refusal(f"{detail}. Use a token without a namespace", "outside-namespace")
     return caller
 
 
@@ -310,7 +300,7 @@ def permitted(caller: Principal, permission: Permission) -> Check:
         action, roles = "changed", f"the role `{Role.ADMIN}`"
         if permission is Permission.TRIGGER:
             action, roles = "run", f"the roles `{Role.OPERATOR}` and `{Role.ADMIN}`"
-        raise Problem(403, "forbidden", f"job {job.name!r} may be {action} only by its creator, its owner, or {roles}")
+        raise refusal(f"job {job.name!r} may be {action} only by its creator, its owner, or {roles}")
 
     return check
 
@@ -331,11 +321,8 @@ def defining(caller: Principal, definition: JobDefinition) -> Check:
         if caller.may(Permission.EXTERNAL) or (job is not None and job.definition == definition):
             return
         if runs_code(definition) or (job is not None and runs_code(job.definition)):
-            raise Problem(
-                403,
-                "forbidden",
-                f"job {definition.name!r} runs a program or a statement, which requires the permission `{Permission.EXTERNAL}`: the role "
-                f"`{Role.EXTERNAL}` grants it",
-            )
+            what = f"job {definition.name!r} runs a program or a statement"
+            right = f"the permission `{Permission.EXTERNAL}`: the role `{Role.EXTERNAL}` grants it"
+            raise refusal(f"{what}, which requires {right}")
 
     return check

@@ -23,8 +23,7 @@ from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import Job, MaySee
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.lookup import ExecutionMatch
-from ..api.problems import Problem
-from .security import outside_namespaces
+from .security import outside_namespaces, refusal
 
 VIEWERS_TTL_S: Final = 2.0
 """How long the newest definition of a job stays cached while a list of events or rows is filtered."""
@@ -139,9 +138,7 @@ class Visibility:
         last = await self._read_newest(job)  # not remembered: the name of a hidden job would be visible until then
         if last is None or not last.definition.viewers or caller.may_with(Permission.REGISTER, last):
             return
-        raise Problem(
-            403,
-            "forbidden",
+        raise refusal(
             f"the name {job!r} belongs to a job of another owner that names its viewers, or belonged to one that was "
             "deleted. Choose another name, or ask an administrator",
         )
@@ -157,9 +154,7 @@ class Visibility:
         require_reached_dependencies(caller, definition)
         for field, job in referenced_jobs(definition):
             if not await self.may_see(caller, job):
-                raise Problem(
-                    403,
-                    "forbidden",
+                raise refusal(
                     f"job {definition.name!r} cannot depend on {job!r}, which names its viewers, and you are not one "
                     f"of them. Leave it out of `{field}`, or ask its owner",
                 )
@@ -185,15 +180,12 @@ class Visibility:
             if _sees(caller, definition) and (definition.registered_at != newest.registered_at or _sees(caller, newest))
         )
 
-    async def may_see_run(self, caller: Principal, run: Run) -> bool:
-        """Check that a caller may see an execution or a dead letter."""
-        return await self._decides(caller, run, None)
-
     async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
         """Check that a caller has a permission for an execution or a dead letter."""
-        return await self._decides(caller, run, permission)
+        return await self.may_see_run(caller, run, permission)
 
-    async def _decides(self, caller: Principal, run: Run, permission: Permission | None) -> bool:
+    async def may_see_run(self, caller: Principal, run: Run, permission: Permission | None = None) -> bool:
+        """Check that a caller may see an execution or a dead letter, and has a permission for it."""
         if caller.may(Permission.ADMINISTER):
             return True
         if not caller.reaches(run.job):
@@ -301,9 +293,7 @@ def require_reached_dependencies(caller: Principal, definition: JobDefinition) -
     """
     for field, job in referenced_jobs(definition):
         if not caller.reaches(job):
-            raise Problem(
-                403,
-                "forbidden",
+            raise refusal(
                 f"job {definition.name!r} cannot depend on {job!r}, which is outside the namespaces of this token: "
                 f"{', '.join(sorted(caller.namespaces or ())) or 'none'}. Leave it out of `{field}`",
             )

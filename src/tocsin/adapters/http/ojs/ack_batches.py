@@ -14,8 +14,7 @@ from ....domain.errors import TocsinError
 from ....domain.execution import Status
 from ....domain.task_fetch import MAX_COUNT
 from ....ports import LogUnavailable
-from ....services.operations import lookup, task_leases, worker_answers
-from ....services.operations.errors import OperationError
+from ....services.operations import lookup, worker_answers
 from ....services.operations.lookup import ExecutionMatch
 from ....services.operations.task_leases import Held, Holder
 from ....services.operations.worker_answers import Answered
@@ -92,29 +91,17 @@ async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> li
             facts = dict(zip(scopes, (await here.log.load_each(*scopes)).facts, strict=True))
 
     async def held(id_: str) -> Held | TocsinError:
-        execution_id, _, step = id_.partition(":")
+        execution_id = id_.partition(":")[0]
         known = lookup.of_one_job(facts.get(subjects.execution(subjects.ANY, execution_id), ()), execution_id)
-        if (claim := _known(known, execution_id, step or None, holder)) is not None:
-            return claim
+        match = None
+        if known and execution.fold(known).status is Status.ADMITTED:
+            match = ExecutionMatch(subjects.job_of(known[0].subject), execution_id, tuple(known))
         try:
-            return await workers.held_of(here, id_, holder)
+            return await workers.held_of(here, id_, holder, known=match)
         except TocsinError as error:
             return error
 
     return await asyncio.gather(*map(held, ids))
-
-
-def _known(facts: Sequence[Any], execution_id: str, step: str | None, holder: Holder) -> Held | None:
-    """Return the lease of a job in the facts that were read; None: look closer."""
-    if not facts or execution.fold(facts).status is not Status.ADMITTED:
-        return None
-    match = ExecutionMatch(subjects.job_of(facts[0].subject), execution_id, tuple(facts))
-    if not workers.reaches_step(holder, match, step):
-        return None
-    try:
-        return task_leases.held_of(match, step=step, holder=holder)
-    except OperationError:
-        return None
 
 
 def _item(index: int, id_: str, claim: Held | TocsinError, outcome: Answered | Exception) -> Json:

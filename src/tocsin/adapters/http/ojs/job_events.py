@@ -33,6 +33,11 @@ def described(error: Failure | None) -> Json:
     return {"error": {"code": error.type, **shown}}
 
 
+def lasted(since: datetime | None, at: datetime) -> Json:
+    """Return the time from a start as a field of an event's data; without a start, no field."""
+    return {} if since is None else {"duration_ms": round((at - since).total_seconds() * 1000)}
+
+
 def of_job(kind: str, job_id: str, function: str | None, queue: str | None, **data: Any) -> tuple[str, str, Json]:  # noqa: ANN401 - JSON
     """Return the type, the subject and the data of an event."""
     state = {"state": STATES[kind]} if kind in STATES else {}
@@ -105,7 +110,7 @@ class JobEvents:
             case events.RetryScheduled() | events.Exhausted():
                 for kind, data in failures(message, self.max_attempts):
                     if kind != "job.discarded":  # the execution goes on
-                        yield self._of(message, kind, **data, **self._lasted(fact.time))
+                        yield self._of(message, kind, **data, **lasted(self.started, fact.time))
             case events.Completed() | events.Failed() | events.Cancelled():
                 yield from self._ended(message, fact.time)
             case _:
@@ -114,17 +119,17 @@ class JobEvents:
     def _ended(
         self, end: events.Completed | events.Failed | events.Cancelled, at: datetime
     ) -> Iterator[tuple[str, str, Json]]:
-        lasted = self._lasted(at)
+        duration = lasted(self.started, at)
         match end:
             case events.Completed():
-                yield self._of(end, "job.completed", attempt=end.attempt, **lasted)
+                yield self._of(end, "job.completed", attempt=end.attempt, **duration)
             case events.Failed():
                 if end.reason == "expired":
                     yield self._of(end, "job.expired", expired_at=instant(at), **self._lifetime())
                 for kind, data in failures(end):
-                    yield self._of(end, kind, **data, **lasted)
+                    yield self._of(end, kind, **data, **duration)
             case events.Cancelled():
-                yield self._of(end, "job.cancelled", **lasted)
+                yield self._of(end, "job.cancelled", **duration)
 
     def _of(
         self,
@@ -141,9 +146,6 @@ class JobEvents:
     ) -> tuple[str, str, Json]:
         id_ = self.id or fact.execution_id
         return of_job(kind, id_, self.function, self.queue, job=fact.job, **self.trace, **data)
-
-    def _lasted(self, at: datetime) -> Json:
-        return {} if self.started is None else {"duration_ms": round((at - self.started).total_seconds() * 1000)}
 
     def _lifetime(self) -> Json:
         if self.requested_at is None or self.expires_at is None:
@@ -232,7 +234,7 @@ class WorkflowEvents:
                 pass
         match end:
             case events.Completed():
-                yield self._of_workflow("completed", **self._size(), **self._lasted(fact.time))
+                yield self._of_workflow("completed", **self._size(), **lasted(self.begun_at, fact.time))
             case events.Failed():
                 place = {} if self.failed is None else {"failed_step_id": self.failed}
                 of_type = {"failed_step_type": self.functions[self.failed][0]} if self.failed in self.functions else {}
@@ -245,9 +247,6 @@ class WorkflowEvents:
     def _size(self) -> Json:
         return {} if self.workflow is None else {"total_steps": self.total}
 
-    def _lasted(self, at: datetime) -> Json:
-        return {} if self.begun_at is None else {"duration_ms": round((at - self.begun_at).total_seconds() * 1000)}
-
     def _job_ended(
         self,
         step: str,
@@ -256,8 +255,7 @@ class WorkflowEvents:
         **data: Any,  # noqa: ANN401 - JSON
     ) -> Iterator[tuple[str, str, Json]]:
         self.ended += 1
-        if step in self.started:
-            data["duration_ms"] = round((at - self.started[step]).total_seconds() * 1000)
+        data |= lasted(self.started.get(step), at)
         if failure is None:
             yield self._of_job("job.completed", step, **data)
         else:

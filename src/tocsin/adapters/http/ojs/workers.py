@@ -272,8 +272,12 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     }
 
 
-async def held_of(here: Components, job_id: str, holder: Holder, *, exactly: bool = False) -> Held:
+async def held_of(
+    here: Components, job_id: str, holder: Holder, *, exactly: bool = False, known: ExecutionMatch | None = None
+) -> Held:
     """Return the lease that a worker answers for.
+
+    `known`: the execution of the job, if it was read.
 
     Raises:
         NotFound: no job has this id, or it is of a queue or function that the token does not include.
@@ -282,9 +286,12 @@ async def held_of(here: Components, job_id: str, holder: Holder, *, exactly: boo
     step = job_id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
-        return reaches_step(holder, match, step)
+        """Return whether the token includes the step, or if none is named any step of the execution."""
+        requested = execution.fold(match.facts).requested
+        steps = () if requested is None else requested.plan.steps
+        return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
 
-    job, why = await job_view.find(here.log, job_id, sees=reaches), ""
+    job, why = known or await job_view.find(here.log, job_id, sees=reaches), ""
     if not await reaches(job):  # a retry may be in another queue
         raise job_view.unknown(job_id)
     for _ in range(MAX_TRIES):
@@ -294,20 +301,13 @@ async def held_of(here: Components, job_id: str, holder: Holder, *, exactly: boo
             claim, why = None, str(error)
         if claim is not None:
             return claim
-        if await lookup.is_newest(here.log, job):
+        if known is None and await lookup.is_newest(here.log, job):
             break
         # stale read from a lagging replica, or the job changed just now
-        job, why = await job_view.find(here.log, job_id), ""
+        job, why, known = await job_view.find(here.log, job_id), "", None
     if not why:
         why = f"job {job_id} is not active, but {job_view.job(job.facts, job_id=job_id, step=step)['state']}"
     raise Problem(409, "conflict", why)
-
-
-def reaches_step(holder: Holder, match: ExecutionMatch, step: str | None) -> bool:
-    """Return whether a token includes a step, or with None any step of an execution."""
-    requested = execution.fold(match.facts).requested
-    steps = () if requested is None else requested.plan.steps
-    return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
 
 
 async def held_if_active(here: Components, job_id: str, holder: Holder) -> Held | None:
