@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.adapters.http.ojs.unique_policy import canonical_json
+from tocsin.adapters.http.ojs.job_policies import canonical_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text("aé\u2028"),

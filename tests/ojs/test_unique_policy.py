@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tocsin.adapters.http.ojs.unique_policy import InvalidPolicy, UniquePolicy
+from tocsin.adapters.http.ojs.job_policies import InvalidPolicy, UniquePolicy
 from tocsin.domain.events import UniqueRule
 
 DAY = 86_400.0

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from ...domain.definition import is_name, shorten
 from .celery_crontab import set_crontab
-from .celery_entries import Blocks, Entries, Entry, signature_of
-from .celery_routes import Routes
+from .celery_entries import Blocks, Entries, Entry, Routes, signature_of
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .python_values import (
     Call,

@@ -35,9 +35,7 @@ from ....domain.visibility_lease import MAX_LEASE_S
 from ....settings import Archive
 from ..api.problems import FieldError, Problem
 from ..auth.security import outside_namespaces
-from . import rate_policy, unique_policy
-from .rate_policy import RatePolicy
-from .unique_policy import InvalidPolicy, UniquePolicy
+from .job_policies import RATE_REQUIREMENTS, UNIQUE_REQUIREMENTS, InvalidPolicy, RatePolicy, UniquePolicy
 
 QUEUE: Final = WORKER_QUEUE
 MAX_PRIORITY: Final = 100
@@ -78,8 +76,8 @@ _MANAGED: Final = frozenset(
 """Fields that the server manages: ignored if a client sends them, who could otherwise pass for the server."""
 _POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
     "retry": {},
-    "unique": unique_policy.REQUIREMENTS,
-    "rate_limit": rate_policy.REQUIREMENTS,
+    "unique": UNIQUE_REQUIREMENTS,
+    "rate_limit": RATE_REQUIREMENTS,
 }
 """Objects in an envelope, and the requirements of their fields; those of `retry` are in `RULES`."""
 _Backoff: TypeAlias = Literal["exponential", "linear", "polynomial", "constant", "none"]
@@ -325,6 +323,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
         raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
     trace = parse_traceparent(envelope.meta.get("traceparent")) or parse_traceparent(defaults.traceparent)
+    unique, rate = _rules_of(envelope, defaults.remembered)
     starts_later = envelope.start_at is not None and envelope.start_at > defaults.now
     return Enqueued(
         execution_id=envelope.id or execution_id,
@@ -333,8 +332,8 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         expires_at=envelope.expires_at,
         by=by,
         traceparent=None if trace is None else trace.traceparent,  # ojs-distributed-tracing §6.1
-        unique=_unique_rule(envelope, defaults),
-        rate=_start_rate(envelope, defaults.remembered),
+        unique=unique,
+        rate=rate,
     )
 
 
@@ -429,33 +428,21 @@ def _retry_policy(retry: _Retry | None) -> RetryPolicy:
         raise _invalid("retry.non_retryable_errors", retry.non_retryable_errors, requirement) from None
 
 
-def _unique_rule(envelope: _Envelope, defaults: Defaults) -> UniqueRule | None:
-    if envelope.unique is None:
-        return None
+def _rules_of(job: _Envelope, remembered: float) -> tuple[UniqueRule | None, StartRate | None]:
+    """Return the rules of the policies of a job."""
+    unique, rate, policy = None, None, "unique"
     try:
-        return envelope.unique.rule(
-            type=envelope.type,
-            queue=envelope.queue,
-            args=envelope.args,
-            meta=envelope.meta,
-            remembered=defaults.remembered,
-        )
+        if job.unique is not None:
+            unique = job.unique.rule(
+                type=job.type, queue=job.queue, args=job.args, meta=job.meta, remembered=remembered
+            )
+        policy = "rate_limit"
+        if job.rate_limit is not None:
+            rate = job.rate_limit.rule(job.queue, remembered)
     except InvalidPolicy as error:
-        raise _invalid(f"unique.{error.field}", error.value, Rule(error.requirement)) from None
-
-
-def _start_rate(envelope: _Envelope, remembered: float) -> StartRate | None:
-    policy = envelope.rate_limit
-    if policy is None:
-        return None
-    rate = policy.start_rate(envelope.queue)
-    if rate is None:
-        raise _invalid("rate_limit", policy.model_dump(exclude_none=True), Rule(rate_policy.ONE))
-    if rate_policy.refill_s(rate) > remembered:
-        field = "rate" if policy.rate is not None else "throttle"
-        value = f"{rate.limit:,} in {duration.short(rate.per)}"
-        raise _invalid(f"rate_limit.{field}", value, Rule(rate_policy.too_long(remembered)))
-    return rate
+        field = f"{policy}.{error.field}" if error.field else policy
+        raise _invalid(field, error.value, Rule(error.requirement)) from None
+    return unique, rate
 
 
 def _first(*values: float | None) -> float:

@@ -1,4 +1,4 @@
-"""The policy of a unique job, and its key (ojs-unique-jobs §2 and §4)."""
+"""Policies of a job: its unique key (ojs-unique-jobs §2, §4) and its rate (ojs-rate-limiting §6)."""
 
 import json
 import unicodedata
@@ -10,14 +10,14 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
 
 from ....domain import duration
-from ....domain.events import ENDED_STATES, OPEN_STATES, JobState, OnConflict, UniqueRule
+from ....domain.events import ENDED_STATES, OPEN_STATES, JobState, OnConflict, StartRate, UniqueRule
 
 Dimension: TypeAlias = Literal["type", "queue", "args", "meta"]
 _Period: TypeAlias = Annotated[float, BeforeValidator(duration.parse), Field(gt=0)]
 _MAX_NAMES: Final = 100
 
 PERIOD: Final = "must be an ISO 8601 duration of more than 0 seconds, e.g. `PT1H`"
-REQUIREMENTS: Final[Mapping[str, str]] = {
+UNIQUE_REQUIREMENTS: Final[Mapping[str, str]] = {
     "keys": "must be an array of different words, each of which is `type`, `queue`, `args` or `meta`",
     "args_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `args`, and needs `args` in `keys`",
     "meta_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `meta`, and belongs to `meta` in `keys`",
@@ -71,7 +71,7 @@ class InvalidPolicy(ValueError):
         super().__init__(field)
         self.field = field
         self.value = value
-        self.requirement = requirement or REQUIREMENTS[field]
+        self.requirement = requirement or UNIQUE_REQUIREMENTS[field]
 
 
 class UniquePolicy(BaseModel, strict=True, extra="forbid"):
@@ -160,3 +160,59 @@ def _selected(field: str, names: Sequence[str], *sources: object) -> dict[str, A
         if name not in fields:
             raise InvalidPolicy(field, name)
     return {name: fields[name] for name in names}
+
+
+_RatePeriod: TypeAlias = Annotated[float, BeforeValidator(duration.parse), Field(ge=0.001, le=31_536_000)]
+_Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
+_WINDOW: Final = "must be an object with `limit`, an integer from 1 to 1,000,000, and `period`, an ISO 8601 duration of at most a year"
+
+RATE_REQUIREMENTS: Final[Mapping[str, str]] = {
+    "key": "must be at most 200 letters, digits and `._:-`, the first a letter or a digit",
+    "max_per_second": "must be an integer from 1 to 1,000,000",
+    "rate": _WINDOW,
+    "throttle": _WINDOW,
+    "on_limit": "must be `wait`, which is the only action that is supported",
+}
+"""Field -> what would be right."""
+
+
+class _Window(BaseModel, strict=True, extra="forbid"):
+    limit: _Limit
+    period: _RatePeriod
+
+
+class RatePolicy(BaseModel, strict=True, extra="forbid"):
+    """A policy. It has no other fields."""
+
+    key: str | None = Field(default=None, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:-]*$", max_length=200)
+    max_per_second: _Limit | None = None
+    rate: _Window | None = None
+    throttle: _Window | None = None
+    on_limit: Literal["wait"] = "wait"
+
+    def rule(self, queue: str, remembered: float) -> StartRate:
+        """Return the rate of a job.
+
+        `remembered`: seconds in which a rate that was used up must recover. So long is an entry kept for each key, of which clients may
+        invent any number.
+
+        Raises:
+            InvalidPolicy: not exactly one limit is given, or it recovers too slowly.
+        """
+        key = f"queue:{queue}" if self.key is None else f"key:{self.key}"
+        match self.rate, self.throttle, self.max_per_second:
+            case _Window() as window, None, None:
+                rate = StartRate(key=key, limit=window.limit, per=window.period, burst=window.limit)
+            case None, _Window() as window, None:
+                rate = StartRate(key=key, limit=window.limit, per=window.period, burst=1)
+            case None, None, int() as limit:
+                rate = StartRate(key=key, limit=limit, per=1.0, burst=limit)
+            case _:
+                right = "must have one of `rate`, `throttle` and `max_per_second`"
+                raise InvalidPolicy("", self.model_dump(exclude_none=True), right)
+        if rate.burst * rate.per / rate.limit > remembered:
+            at_most = f"at most {duration.short(remembered)}, `archive.hot_window` of the settings"
+            right = f"must refill in {at_most}: a `rate` in its `period`, a `throttle` in `period` / `limit`"
+            given = f"{rate.limit:,} in {duration.short(rate.per)}"
+            raise InvalidPolicy("throttle" if self.rate is None else "rate", given, right)
+        return rate
