@@ -24,8 +24,6 @@ from tocsin.domain.events import (
     DeadLettered,
     Dispatched,
     Due,
-    LeadershipGained,
-    LeadershipReleased,
     Lost,
     Message,
     NotifyTimer,
@@ -93,8 +91,6 @@ MESSAGES: list[Message] = [
     QueuePurged(queue="mail.eu", upto=7, waiting=2),
     ShardsDefined(previous=3, shards=(Shard(shard_id="eu-1", name="Europe", labels={"zone": "a"}),)),
     Voided(stream="LOG", sequence=7, subject="ledger.a_b.due", stored_at=NOON, found="no guard", digest="00"),
-    LeadershipGained(lease="ticker", holder="h", at=NOON),
-    LeadershipReleased(lease="ticker", holder="h", at=NOON),
 ]  # fmt: skip
 
 
@@ -125,7 +121,6 @@ def test_lock_of_a_job_excludes_its_shards() -> None:
         ("report.completed", report("completed")),
         ("timer.notify", NotifyTimer(job=JOB, execution_id=ID, kind="late", definition=1, until=NOON)),
         ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
-        ("leadership.gained", LeadershipGained(lease="ticker", holder="h", at=NOON)),
     ],
 )
 def test_a_filter_finds_what_it_is_for(pattern: str, message: Message) -> None:

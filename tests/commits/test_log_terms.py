@@ -44,7 +44,7 @@ def test_last_commit_of_a_leader_begins_a_gap() -> None:
     terms = LogTerms("ticker")
     for commit in (*LOG, *LOG):  # reads overlap
         terms.take(commit)
-    first, taken_over, last = gaps(terms.events)
+    first, taken_over, last = gaps(terms.changes)
     assert (first.start, first.end, first.after) == (None, at(0), "a")
     assert taken_over == Gap(NOON + timedelta(seconds=7), NOON + timedelta(seconds=20), "a", "b")
     assert (last.start, last.end, last.before) == (at(40), None, "b")
@@ -56,7 +56,7 @@ def test_decision_shows_the_leader_of_earlier_terms() -> None:
     terms = LogTerms("ticker", after=log[0].first)
     for commit in log:
         terms.take(commit)
-    [gap] = gaps(terms.events)
+    [gap] = gaps(terms.changes)
     assert gap == Gap(NOON + timedelta(seconds=5), NOON + timedelta(seconds=20), None, "b")
 
 
@@ -64,4 +64,4 @@ def test_lease_of_a_stage_has_hyphens() -> None:
     terms = LogTerms("lock-keeper")
     for commit in LOG:
         terms.take(commit)
-    assert [event.sequence for event in terms.events] == [1]
+    assert [change.number for change in terms.changes] == [1]

@@ -56,7 +56,7 @@ REPLIES = [
     "tocsin.0.trigger.victim",
     "tocsin.0.cancel.victim.0198",
     "tocsin.0.enqueue.victim.0198",
-    "tocsin.0.leadership.ticker.gained",
+    "tocsin.0.policy.defined",
     "tocsin.0.agent.a.0198.registered",
     "tocsin.0.execution.victim.0198.admitted",
     "tocsin.0.execution.victim.0198.completed",

@@ -21,9 +21,9 @@ from tocsin.domain.events import (
     Enqueued,
     Failed,
     Failure,
-    LeadershipGained,
     PoisonMessage,
     Queued,
+    QueuePaused,
     Replayed,
     Report,
     Requested,
@@ -321,8 +321,8 @@ async def test_replay_uses_the_definition_when_it_was_requested(world: World) ->
 
 
 async def test_trigger_before_its_job_is_planned_on_replay(world: World) -> None:
-    gained = LeadershipGained(lease="ticker", holder="one", at=world.clock.now())
-    await world.log.append(gained, expect=0)  # the ledger begins with another event than a definition
+    other = QueuePaused(queue="other")
+    await world.log.append(other, expect=0)  # the ledger begins with another event than a definition
     await world.trigger(ETL, input={"b": 2})
     await run(world)
     [refused] = await world.stored(PoisonMessage)

@@ -6,7 +6,6 @@ from typing import Any
 
 from tests.system.processes import site
 from tests.system.running import event
-from tocsin import subjects
 from tocsin.domain.events import CronMissed, Due, Passed
 from tocsin.services.explain import ExplainReader
 from tocsin.subjects import TICKER_LEASE
@@ -60,7 +59,7 @@ async def test_occurrences_missed_by_a_killed_ticker_are_explained(nats_url: str
 
         [fired] = await asking.why("tick", (await tocsin.facts("ledger.tick.due", Due))[0].message.scheduled_time)
         assert fired.verdict == "fired"
-        assert len(await tocsin.log.read(subjects.leadership(TICKER_LEASE))) >= 2
+        assert len(await tocsin.log.leaders(TICKER_LEASE)) >= 2
 
         await tocsin.delete("tick")
         everything = await tocsin.checked()

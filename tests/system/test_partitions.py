@@ -82,7 +82,7 @@ def test_all_messages_of_a_job_have_one_partition() -> None:
         ("cancel.>", "root.*.cancel.>"),
         ("cron.>", "root.*.cron.>"),
         ("lock.*.*.queued", "root.*.lock.*.*.queued"),
-        ("leadership.ticker.*", "root.0.leadership.ticker.*"),
+        ("agent.a.*", "root.0.agent.a.*"),
         ("api.getHealth", "root.api.getHealth"),
         ("mq.scheduled.a.b", "mq.scheduled.a.b"),
     ],

@@ -18,7 +18,7 @@ from .. import subjects, telemetry
 from ..domain import lock
 from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
-from ..domain.log_events import is_log_event
+from ..domain.log_events import LeaderChange, is_log_event
 from ..engine.broken_keys import Broken
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
@@ -439,18 +439,17 @@ class CommitView:
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
         """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
-        if (lease := subjects.lease_of_leadership(subject)) is not None:
-            return [one for one in await self._terms_of(lease, after) if one.sequence > after][:limit]
         return await self.reads.readable(subject, after=after, limit=limit)
 
-    async def _terms_of(self, lease: str, after: int) -> list[Recorded[Message]]:
-        """Return the terms of a stage after a number, and perhaps some before."""
+    async def leaders(self, lease: str, *, after: int = 0) -> list[LeaderChange]:
+        """Return the changes of the leader of a stage after a number."""
+        await self._catch_up()
         if (terms := self._terms.get(lease)) is None or after < terms.after:
             terms = self._terms[lease] = LogTerms(lease, after)
         async with aclosing(self._past_commits(terms.upto, self._number)) as commits:
             async for commit in commits:
                 terms.take(commit)
-        return terms.events
+        return [change for change in terms.changes if change.number > after]
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:

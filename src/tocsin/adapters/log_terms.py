@@ -1,4 +1,4 @@
-"""The terms of the processes that lead a stage, as events that explain gaps.
+"""The terms of the processes that lead a stage, which explain gaps.
 
 A commit shows that its writer lives, so the newest commit of a leader is its last sign. A decision of the stage shows who
 led it before the first term that is read.
@@ -6,10 +6,8 @@ led it before the first term that is read.
 
 from datetime import datetime
 
-from .. import subjects
 from ..domain.commit import Commit
-from ..domain.events import LeadershipFact, LeadershipGained, LeadershipReleased, Message, Recorded
-from ..domain.log_events import Began, Left, decode
+from ..domain.log_events import Began, LeaderChange, Left, decode
 from ..engine.stage_leases import lease_of
 
 
@@ -19,7 +17,7 @@ class LogTerms:
     def __init__(self, lease: str, after: int = 0) -> None:
         """`lease`: the lease of the stage. `after`: the first number."""
         self.after = self.upto = after
-        self.events: list[Recorded[Message]] = []
+        self.changes: list[LeaderChange] = []
         self._lease = lease
         self._holder: str | None = None
         self._sign: datetime | None = None
@@ -34,18 +32,14 @@ class LogTerms:
                 self._holder = commit.writer
             match decode(event):
                 case Began(stages) if self._lease in map(lease_of, stages):
-                    self._add(
-                        LeadershipGained(lease=self._lease, holder=commit.writer, at=commit.at, last_sign=self._sign),
-                        number,
+                    self.changes.append(
+                        LeaderChange(number, commit.at, commit.writer, begins=True, last_sign=self._sign)
                     )
                     self._holder = commit.writer
                 case Left(terms) if self._lease in map(lease_of, terms) and commit.writer == self._holder:
-                    self._add(LeadershipReleased(lease=self._lease, holder=commit.writer, at=commit.at), number)
+                    self.changes.append(LeaderChange(number, commit.at, commit.writer, begins=False))
                 case _:
                     pass
         if commit.writer == self._holder:
             self._sign = commit.at
         self.upto = commit.first + len(commit.events) - 1
-
-    def _add(self, event: LeadershipFact, number: int) -> None:
-        self.events.append(Recorded(event, subjects.subject_of(event), number, event.at))

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
+from ..domain.log_events import LeaderChange
 from ..ports import (
     Batch,
     Decode,
@@ -93,6 +94,9 @@ class RoutedLog:
 
     async def has_newer(self, *filters: str, after: int) -> bool:
         return await (await self._view()).has_newer(*filters, after=after)
+
+    async def leaders(self, lease: str, *, after: int = 0) -> list[LeaderChange]:
+        return await (await self._view()).leaders(lease, after=after)
 
     async def now(self) -> datetime:
         return await self.base.now()

@@ -51,11 +51,11 @@ class Selection:
         return self.since is None or message.time >= self.since or is_definition(message.subject)
 
     def _is_of_job(self, subject: str) -> bool:
-        """Whether a subject is of the selected job, or explains its gaps.
+        """Whether a subject is of the selected job.
 
         Repairs name a message of any job. The name of an agent or of a queue may be that of a job.
         """
-        if subject.startswith(("leadership.", "repair.")):
+        if subject.startswith("repair."):
             return True
         return not subject.startswith(("agent.", "queue.")) and subjects.job_of(subject) == self.job
 

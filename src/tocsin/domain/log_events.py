@@ -31,6 +31,19 @@ class Left(msgspec.Struct, frozen=True):
     terms: dict[str, int]
 
 
+class LeaderChange(msgspec.Struct, frozen=True):
+    """A term of a stage that began or ended, as readers see it.
+
+    `last_sign`: the last time (UTC) at which the leader before stored a commit.
+    """
+
+    number: int
+    at: datetime
+    holder: str
+    begins: bool
+    last_sign: datetime | None = None
+
+
 class Trying(msgspec.Struct, frozen=True):
     """A process is about to make a decision of a stage.
 

@@ -10,6 +10,7 @@ import msgspec
 
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
+from ..domain.log_events import LeaderChange
 from ..subjects import MAX_INPUT_SIZE, Stream, scope_of
 from .errors import RequestRefused
 
@@ -224,6 +225,9 @@ class EventLog(InputLog, Protocol):
 
         As for `tail`, the result is never a stale read.
         """
+
+    async def leaders(self, lease: str, *, after: int = 0) -> list[LeaderChange]:
+        """Return the changes of the leader of a stage after the number `after`, oldest first."""
 
 
 class Loaded(msgspec.Struct, frozen=True):

@@ -51,7 +51,6 @@ _NAMED: Final = frozenset(
             "dead-letter",
             "enqueue",
             "execution",
-            "leadership",
             "ledger",
             "lock",
             "ownership",

@@ -159,7 +159,7 @@ def _model(subject: str) -> type[e.Message]:
 
 _ADMISSION_ALONE: Final = 4
 """Tokens in the subject of an admission that is not a task too."""
-_DECISION: Final = {**SCOPE_TOKENS, "leadership": 2, "cron": 1, "lock": 2, "mq": 1, "timer": 3, "delay": 3}
+_DECISION: Final = {**SCOPE_TOKENS, "cron": 1, "lock": 2, "mq": 1, "timer": 3, "delay": 3}
 """The place of the token that distinguishes the messages of a kind."""
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{

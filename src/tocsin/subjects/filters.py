@@ -93,17 +93,6 @@ ALL_TASKS: Final = ("execution.*.*.dispatched.>", "execution.*.*.admitted.>")
 """Filters over the tasks of all queues. An admission of a graph is no task, and its subject ends before the step."""
 
 
-def leadership(lease: str) -> str:
-    """Return a filter over the events of a leader lease."""
-    return f"leadership.{lease}.*"
-
-
-def lease_of_leadership(subject: str) -> str | None:
-    """Return the lease that leadership events of a subject name; None: another subject."""
-    first, _, rest = subject.partition(".")
-    return rest.split(".")[0] if first == "leadership" else None
-
-
 def agent_events(name: str = "*", agent_id: str = "*") -> str:
     """Return a filter over the events of agents, all by default."""
     return f"agent.{name}.{agent_id}.*"
@@ -177,8 +166,8 @@ def _triggers(job: str) -> Iterator[str]:
 def filter_for(pattern: str) -> str:
     """Return a filter over all jobs, e.g. `filter_for("execution.admitted")`."""
     kind, _, decision = pattern.partition(".")
-    if kind in SCOPE_TOKENS or kind == "leadership":
-        place = ".*" * (SCOPE_TOKENS.get(kind, 2) - 1)
+    if kind in SCOPE_TOKENS:
+        place = ".*" * (SCOPE_TOKENS[kind] - 1)
         return f"{kind}{place}.{decision}{'.>' if f'{kind}.{decision}' in _LONGER else ''}"
     match kind:
         case "report":

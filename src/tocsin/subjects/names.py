@@ -128,7 +128,6 @@ LAYOUT_KEY: Final = "tocsin.layout"
 STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.LEDGER: (
         "ledger.>",
-        "leadership.>",
         "agent.>",
         "queue.>",
         "repair.>",
@@ -434,12 +433,12 @@ def partition(subject: str) -> int:
 def partition_token(relative: str, partitions: int) -> str:
     """Return the partition in a subject or filter.
 
-    It is the wildcard for a filter over all jobs. Events of leader leases, agents, queues, repairs, resources, silences and the policy belong to partition 0.
+    It is the wildcard for a filter over all jobs. Events of agents, queues, repairs, resources, silences and the policy belong to partition 0.
     """
     if partitions == 1:
         return "0"
     kind, *tokens = request_subject(relative).split(".")
-    if kind in {"leadership", "agent", "queue", "repair", "ownership", "shards", "policy", "namespaces", "silences"}:
+    if kind in {"agent", "queue", "repair", "ownership", "shards", "policy", "namespaces", "silences"}:
         return "0"
     if kind == "cron":
         del tokens[0]

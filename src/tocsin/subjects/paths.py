@@ -22,7 +22,7 @@ def subject_of(message: e.Message) -> str:
 def subject_and_scope(message: e.Message) -> tuple[str, str]:
     """Return the subject of a message, and the scope that guards it."""
     fact: Any = message
-    make_scope, make_subject, tail, is_own_guard = _ways(fact.__class__)
+    make_scope, make_subject, tail = _ways(fact.__class__)
     if make_scope is None:
         return (subject := make_subject(fact)), subject
     scope = make_scope(fact)
@@ -30,16 +30,16 @@ def subject_and_scope(message: e.Message) -> tuple[str, str]:
         subject = make_subject(fact)
     else:
         subject = f"{scope[:-1]}{fact.type}{'' if tail is None else tail(fact)}"
-    return subject, subject if is_own_guard else scope
+    return subject, scope
 
 
 @cache
-def _ways(kind: Any) -> tuple[Any, Any, Any, bool]:  # noqa: ANN401 - a class of messages, and functions of it
-    """Return functions for the scope, the subject and its rest, and whether the subject guards."""
+def _ways(kind: Any) -> tuple[Any, Any, Any]:  # noqa: ANN401 - a class of messages, and functions of it
+    """Return functions for the scope, the subject and its rest."""
     scope, subject = _scope(kind), _SUBJECTS.get(kind)
     if scope is None and subject is None:
         raise TypeError(f"{kind.__name__} has no subject of its own")
-    return scope, subject, TAILS.get(kind), issubclass(kind, e.LeadershipFact)
+    return scope, subject, TAILS.get(kind)
 
 
 def _dispatched(task: e.Dispatched) -> str:
@@ -352,11 +352,11 @@ _NUMBER: Final = re.compile("[0-9]{1,18}")
 def scope_of(message: e.Message) -> str:
     """Return the scope that guards an event.
 
-    A public event and a change of a leader are guarded by their own subject.
+    A public event is guarded by its own subject.
     """
     kind: Any = message.__class__
-    make_scope, _, _, is_own_guard = _ways(kind)
-    return subject_and_scope(message)[1] if make_scope is None or is_own_guard else make_scope(message)
+    make_scope, _, _ = _ways(kind)
+    return subject_of(message) if make_scope is None else make_scope(message)
 
 
 @cache
@@ -369,7 +369,6 @@ KINDS: Final[Mapping[type[e.Message], tuple[str, Callable[[Any], str]]]] = {
     e.LedgerFact: ("ledger", lambda fact: ledger(fact.job)),
     e.LockFact: ("lock", lambda fact: lock(fact.job, fact.shard)),
     e.DeadLetterFact: ("dead-letter", lambda fact: dead_letter(fact.job, fact.id)),
-    e.LeadershipFact: ("leadership", lambda fact: f"leadership.{fact.lease}.*"),
     e.AgentFact: ("agent", lambda fact: agent(fact.name, fact.agent_id)),
     e.QueueFact: ("queue", lambda fact: queue(fact.queue)),
     e.OwnershipFact: ("ownership", lambda fact: ownership(fact.resource)),

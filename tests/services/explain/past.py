@@ -11,14 +11,12 @@ from tocsin.domain.events import (
     Actor,
     DefinitionFact,
     Due,
-    LeadershipFact,
-    LeadershipGained,
-    LeadershipReleased,
     Message,
     Passed,
     Recorded,
 )
 from tocsin.domain.ledger import Ledger
+from tocsin.domain.log_events import LeaderChange
 from tocsin.services.explain import Answer, Evidence, judge
 
 ADA = Actor(identity="ada")
@@ -36,6 +34,7 @@ class Past:
     def __init__(self, schedule: str | None = "0 * * * *", timezone: str = "UTC", **more: object) -> None:
         self.definition = {"name": "job", "schedule": schedule, "timezone": timezone, "function": "f", **more}
         self.facts: list[Recorded[Message]] = []
+        self.leaders: list[LeaderChange] = []
         self.now = datetime.min.replace(tzinfo=UTC)
 
     @property
@@ -74,11 +73,14 @@ class Past:
 
     def gained(self, at: str, holder: str = "one", last_sign: str | None = None) -> "Past":
         sign = utc(last_sign) if last_sign else None
-        self.store([LeadershipGained(lease="ticker", holder=holder, at=utc(at), last_sign=sign)], utc(at))
-        return self
+        return self.led(LeaderChange(len(self.leaders) + 1, utc(at), holder, begins=True, last_sign=sign))
 
     def released(self, at: str, holder: str = "one") -> "Past":
-        self.store([LeadershipReleased(lease="ticker", holder=holder, at=utc(at))], utc(at))
+        return self.led(LeaderChange(len(self.leaders) + 1, utc(at), holder, begins=False))
+
+    def led(self, change: LeaderChange) -> "Past":
+        self.leaders.append(change)
+        self.now = max(self.now, change.at)
         return self
 
     def until(self, at: str) -> "Past":
@@ -89,8 +91,7 @@ class Past:
     def evidence(self) -> Evidence:
         definitions = [cast("Recorded[DefinitionFact]", r) for r in self.facts if isinstance(r.message, DefinitionFact)]
         decisions = [cast("Recorded[Due | Passed]", r) for r in self.facts if isinstance(r.message, Due | Passed)]
-        leadership = [r for r in self.facts if isinstance(r.message, LeadershipFact)]
-        return Evidence("job", definitions, decisions, leadership, self.now)
+        return Evidence("job", definitions, decisions, self.leaders, self.now)
 
     def why(self, at: str) -> tuple[Answer, ...]:
         return judge(self.evidence, datetime.fromisoformat(at))

@@ -8,6 +8,7 @@ from typing import Final
 
 from ... import subjects
 from ...domain.events import Message, Recorded, Timer
+from ...domain.log_events import LeaderChange
 from ...engine.report_lists import read_message
 from ...ports import (
     Append,
@@ -157,6 +158,9 @@ class InMemoryEventLog:
 
     async def has_newer(self, *filters: str, after: int) -> bool:
         return bool(self._streams[subjects.stream_of(filters[0])].matching(filters, after))
+
+    async def leaders(self, lease: str, *, after: int = 0) -> list[LeaderChange]:  # noqa: ARG002 - no stage decides here
+        return []
 
     async def now(self) -> datetime:
         return self.clock.now()

@@ -16,8 +16,6 @@ from ...domain import history, ledger, lock
 from ...domain.events import (
     DeadLettered,
     ExecutionFact,
-    LeadershipFact,
-    LeadershipGained,
     LedgerFact,
     LockFact,
     Message,
@@ -63,8 +61,6 @@ class Moment:
     """The number of executions by their end."""
     dead_letters: set[tuple[str, str]] = field(default_factory=set)
     """The unresolved dead letters: (job, id)."""
-    leaders: dict[str, str] = field(default_factory=dict)
-    """The holder of each leader lease."""
 
     def take(self, recorded: Recorded[Message]) -> None:
         """Take one more event, each stream in its order."""
@@ -81,10 +77,6 @@ class Moment:
                 self.dead_letters.add((kept.job, kept.id))
             case Resolved() as resolved:
                 self.dead_letters.discard((resolved.job, resolved.id))
-            case LeadershipGained() as gained:
-                self.leaders[gained.lease] = gained.holder
-            case LeadershipFact() as left if self.leaders.get(left.lease) == left.holder:
-                del self.leaders[left.lease]
             case _:
                 pass
 
@@ -199,7 +191,7 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
         data = {**as_of, **jobs.details(job, at), "ledger": _ledger(moment, job), **_executions(moment)}
         session.output.answer(data, lambda: [head, *jobs.page(job, at), *_work(moment)])
     else:
-        everything = {**as_of, "jobs": _jobs(moment), **_executions(moment), "leaders": moment.leaders}
+        everything = {**as_of, "jobs": _jobs(moment), **_executions(moment)}
         session.output.answer(everything, lambda: [head, *_page(moment)])
 
 
@@ -234,9 +226,8 @@ def _jobs(moment: Moment) -> dict[str, int]:
 
 
 def _page(moment: Moment) -> list[RenderableType]:
-    leaders = ", ".join(f"{holder} leads as {lease}" for lease, holder in sorted(moment.leaders.items()))
     of_jobs = ", ".join(f"{number:,} {status}" for status, number in sorted(_jobs(moment).items()))
-    return [Text(f"jobs        {of_jobs or 'none'}"), *_work(moment), Text(f"leadership  {leaders or 'no leader'}")]
+    return [Text(f"jobs        {of_jobs or 'none'}"), *_work(moment)]
 
 
 def _work(moment: Moment) -> list[RenderableType]:

@@ -47,40 +47,6 @@ class Queued(LockFact, frozen=True, kw_only=True):
     """True: the execution is a replay or part of a backfill, and lets all others go first."""
 
 
-class LeadershipFact(VersionedMessage, frozen=True, kw_only=True):
-    """An event about a leader lease.
-
-    It explains gaps to operators; no decision depends on it.
-    """
-
-    lease: str
-    """The name of the lease, such as `ticker`."""
-    holder: str
-    """The process that holds or held the lease."""
-    at: datetime
-    """The time of the change (UTC), by the clock of the holder."""
-
-
-class LeadershipGained(LeadershipFact, frozen=True, kw_only=True):
-    """A process acquired a leader lease.
-
-    The process itself stores this when its leadership begins.
-    """
-
-    type: Literal["gained"] = constant("gained")
-    last_sign: datetime | None = None
-    """The last time (UTC) at which this process saw another leader."""
-
-
-class LeadershipReleased(LeadershipFact, frozen=True, kw_only=True):
-    """A process released a leader lease.
-
-    The process itself stores this when it shuts down.
-    """
-
-    type: Literal["released"] = constant("released")
-
-
 OF_THE_NAME = "all"
 """Stands for the id in the subjects of events about a name."""
 

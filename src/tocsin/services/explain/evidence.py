@@ -18,8 +18,6 @@ from ...domain.events import (
     DefinitionFact,
     Deleted,
     Due,
-    LeadershipGained,
-    LeadershipReleased,
     Message,
     Passed,
     PastHoldUp,
@@ -33,6 +31,7 @@ from ...domain.events import (
 )
 from ...domain.hold_up_time import HoldUpCause
 from ...domain.ledger import JobNotFound
+from ...domain.log_events import LeaderChange
 from ...domain.schedule import Schedule, parse
 from ..hold_ups import HoldUp
 
@@ -168,7 +167,7 @@ class Evidence:
     job: str
     definitions: Sequence[Recorded[DefinitionFact]]
     decisions: Sequence[Recorded[Due | Passed]]
-    leadership: Sequence[Recorded[Message]]
+    leadership: Sequence[LeaderChange]
     now: datetime
 
 
@@ -325,12 +324,12 @@ def triggers_of(answer: Answer) -> Sequence[EventTrigger]:
     return ()
 
 
-def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Recorded[Message]]) -> Gap | None:
+def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[LeaderChange]) -> Gap | None:
     """Return the gap that contains an instant decided at `decided` (None: not yet).
 
     None means that a ticker led, or that no event shows a gap.
     """
-    for gap in gaps(recorded for recorded in leadership if decided is None or recorded.time <= decided):
+    for gap in gaps(change for change in leadership if decided is None or change.at <= decided):
         if gap.end is None:
             return gap if decided is None else None
         if (gap.start is None or gap.start < at) and at <= gap.end:
@@ -338,20 +337,18 @@ def gap_around(at: datetime, decided: datetime | None, leadership: Iterable[Reco
     return None
 
 
-def gaps(leadership: Iterable[Recorded[Message]]) -> Iterator[Gap]:
+def gaps(leadership: Iterable[LeaderChange]) -> Iterator[Gap]:
     """Yield the time before each leader, and after the last if its end is recorded."""
     sign: datetime | None = None
     holder: str | None = None
     is_led = True
-    for recorded in leadership:
-        match recorded.message:
-            case LeadershipGained() as fact:
-                last_seen = max((at for at in (sign, fact.last_sign) if at is not None), default=None)
-                yield Gap(last_seen, fact.at, holder, fact.holder)
-                sign, holder, is_led = max(fact.at, last_seen or fact.at), fact.holder, True
-            case LeadershipReleased() as fact:
-                sign, is_led = fact.at, False
-            case _:
-                pass
+    for change in leadership:
+        is_led = change.begins
+        if not is_led:
+            sign = change.at
+            continue
+        last_seen = max((at for at in (sign, change.last_sign) if at is not None), default=None)
+        yield Gap(last_seen, change.at, holder, change.holder)
+        sign, holder = max(change.at, last_seen or change.at), change.holder
     if not is_led:
         yield Gap(sign, None, holder)

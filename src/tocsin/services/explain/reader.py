@@ -14,6 +14,7 @@ from ...archive.stream_reader import decoded
 from ...domain import ids
 from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
 from ...domain.ledger import Ledger
+from ...domain.log_events import LeaderChange
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, StoredLog
 from ...ports.queries import require_year
@@ -224,10 +225,10 @@ async def read_evidence(log: EventLog, job: str) -> Evidence:
 
 async def read_leaders(
     log: EventLog, definitions: Iterable[Recorded[DefinitionFact]], since: datetime
-) -> list[Recorded[Message]]:
+) -> list[LeaderChange]:
     """Return the leaders since the definition that was in force at a time."""
     in_force = max((one.sequence for one in definitions if one.time <= since), default=0)
-    return await read_all(log, subjects.leadership(TICKER_LEASE), after=in_force)
+    return await log.leaders(TICKER_LEASE, after=in_force)
 
 
 async def read_decisions(

@@ -7,8 +7,9 @@ from datetime import datetime
 from ... import subjects
 from ...domain.definition import JobDefinition
 from ...domain.definition_changes import changed_fields
-from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded
+from ...domain.events import Defined, DefinitionFact, Due, Passed, Recorded
 from ...domain.ledger import PUNCTUALITY
+from ...domain.log_events import LeaderChange
 from ...domain.schedule import Schedule
 from ...ports import EventLog
 from ..explain.evidence import Evidence, Regime, gaps, last_instant, regimes_of
@@ -132,7 +133,7 @@ def version_of(fact: Recorded[DefinitionFact]) -> TimelineVersion:
     return TimelineVersion(fact.sequence, fact.time, by, message.reason, kind)
 
 
-def gaps_of(leadership: Iterable[Recorded[Message]], window: Window, now: datetime) -> list[Span]:
+def gaps_of(leadership: Iterable[LeaderChange], window: Window, now: datetime) -> list[Span]:
     """Return the times without a leader in a window, oldest first.
 
     Those that are too short to make an instant late are left out.

@@ -118,7 +118,8 @@ class PastReader:
 
     async def absences(self) -> list[Absence]:
         """Return the times of the window in which no ticker led, as far as recorded."""
-        leadership = (await read_all(self.log, subjects.leadership(TICKER_LEASE), take=self._count))[-MAX_LEADERS:]
+        leadership = (await self.log.leaders(TICKER_LEASE))[-MAX_LEADERS:]
+        self._count(len(leadership))
         return [
             Absence(gap.start, gap.end)
             for gap in gaps(leadership)
