@@ -16,8 +16,8 @@ from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.operations import task_leases
 from tocsin.stages import lease_keeper, lock_keeper
+from tocsin.stages.agent_keeper import acknowledgements
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
-from tocsin.stages.agent_keeper.proposals import Proposal, Proposals
 from tocsin.stages.agent_keeper.stage import AgentKeeper
 from tocsin.stages.dependency_keeper import stage as dependency_keeper
 from tocsin.stages.matcher.agents import HeardAgent
@@ -516,9 +516,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "count an answer to an earlier proposal",
-        Proposals._follow,
-        "proposal.heard.clear()",
-        "pass",
+        Acknowledgements._examine,
+        "before.get(newest.sequence)",
+        "next((each for each in before.values() if each.scope == scope), None)",
     ),
     bug(
         "count every agent that was asked",
@@ -534,15 +534,15 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "wait for no answers",
-        Proposal.is_late,
-        "self.late_at <= now",
+        Acknowledgements._examine,
+        "answers.late_at <= now",
         "True",
     ),
     bug(
         "count the time of the leader before",
-        Proposals._follow,
-        "proposal.late_at = None",
-        "pass",
+        acknowledgements._late_at,
+        "max(now, newest.time)",
+        "newest.time",
     ),
     bug(
         "propose once more than allowed",
@@ -552,9 +552,9 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "send a proposal once",
-        Acknowledgements.run_once,
-        "self.proposals.look_again(proposal.scope, now + REPEAT)",
-        "pass",
+        Acknowledgements._examine,
+        "now + REPEAT",
+        "now + 1_000 * REPEAT",
     ),
     bug(
         "admit what no quorum acknowledged",

@@ -142,20 +142,25 @@ async def keeper_of(scene: Scene, *, requires_grant: bool = False) -> AsyncItera
     )
     await election.run_once()
     keeper = AgentKeeper(
-        world.log, world.projections, scene.channel, election, world.clock, requires_grant=requires_grant
+        world.log,
+        world.projections,
+        scene.channel,
+        election,
+        world.clock,
+        fold=lambda: world.parts.fold,
+        requires_grant=requires_grant,
     )
-    loops = [asyncio.create_task(loop()) for loop in (keeper.follow, keeper.follow_proposals)]
+    following = asyncio.create_task(keeper.follow())
     async with scene.channel.hold_lists(keeper.receive):
         keeper._listens_since = world.clock.monotonic()
         scene.keepers.append(keeper)
-        while not (keeper.roster.is_complete and keeper.acknowledgements.is_complete):
+        while not keeper.roster.is_complete:
             await settle()
         yield keeper
     scene.keepers.remove(keeper)
-    for loop in loops:
-        loop.cancel()
-        with suppress(asyncio.CancelledError):
-            await loop
+    following.cancel()
+    with suppress(asyncio.CancelledError):
+        await following
 
 
 @pytest.fixture
@@ -473,7 +478,7 @@ async def test_cancelled_execution_is_not_proposed_again(scene: Scene, stack: As
     await scene.play(TIMEOUT_S + 1)
     assert (await scene.state()).status is Status.CANCELLED
     assert len(await scene.of(Proposed)) == 1
-    assert not len(scene.keepers[0].acknowledgements.proposals)
+    assert not scene.world.parts.fold.proposed
 
 
 async def lock_taken_early(scene: Scene) -> str:

@@ -29,6 +29,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
+from tocsin.engine.fold import Fold
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.services.audit import audit
 from tocsin.stages.agent_keeper import stage as keeper_stage
@@ -63,7 +64,9 @@ class Office:
         )
         if leads:
             await election.run_once()
-        keeper = AgentKeeper(self.log, self.projections, self.channel, election, self.clock, reserved=reserved)
+        keeper = AgentKeeper(
+            *(self.log, self.projections, self.channel, election, self.clock), fold=Fold, reserved=reserved
+        )
         following = asyncio.create_task(keeper.follow())
         self._stack.callback(following.cancel)
         await self._stack.enter_async_context(self.channel.hold_lists(keeper.receive))

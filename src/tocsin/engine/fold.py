@@ -148,7 +148,9 @@ class Fold:
         self.upstream: dict[str, None] = {}
         """The scopes of the runs of jobs that others need."""
         self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
-        """The executions that wait for other jobs, by kind (`upstream.kind_of`)."""
+        """The executions that wait before their lock, by kind (`upstream.kind_of`), the oldest first."""
+        self.proposed: dict[str, None] = {}
+        """The executions that wait for acknowledgements of agents."""
         self.on_change: Callable[[str], object] = lambda _: None
         """Takes each scope with a new state."""
         self._snapshots: dict[str, tuple[str, ...]] = {}

@@ -4,7 +4,6 @@ A job has such a state (`runs.<job>.>`) as long as a definition in force names i
 events of definitions and executions, so it has no events of its own but `log.run-found`.
 """
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from .. import subjects
 from ..domain.definition import upstream_jobs
 from ..domain.events import COMPENSATING_TRIGGERS, Message, Recorded, Requested
-from ..domain.execution import Execution
+from ..domain.execution import Execution, Status
 from ..domain.job_runs import Found, JobRuns
 from ..domain.ledger import Ledger
 from ..domain.log_events import RunFound
@@ -25,8 +24,8 @@ RUNS: Final[Scope[JobRuns | None]] = Scope("runs", None, lambda state, _: state)
 """The runs of a job that others need; None: no other needs them."""
 
 
-HELD: Final[Reading[tuple[str, bool], tuple[str, ...]]] = Reading("executions that wait for other jobs")
-"""The scopes of the executions of a kind (`kind_of`) that wait for other jobs, the oldest first."""
+HELD: Final[Reading[tuple[str, bool], tuple[str, ...]]] = Reading("executions that wait before their lock")
+"""The scopes of the executions of a kind (`kind_of`) that wait for other jobs or for agents, the oldest first."""
 
 
 def runs_scope(job: str) -> str:
@@ -65,11 +64,8 @@ def on_execution(fold: "Fold", recorded: Recorded[Message], scope: str, before: 
         own = f"runs.{scope.split('.', 2)[1]}.>"
         if (runs := fold.states.get(own)) is not None and (learnt := runs.learn(recorded)) is not runs:
             _put(fold, own, learnt)
-    if after.is_dependent:
-        if not before.is_dependent:
-            _begin(fold, recorded, scope, after.request)
-    elif before.is_dependent:
-        _end(fold, scope, before.request)
+    if Status.PLANNED in {before.status, after.status}:
+        _follow_wait(fold, recorded, scope, before, after)
 
 
 def on_found(fold: "Fold", event: RunFound, number: int) -> None:
@@ -82,10 +78,11 @@ def on_found(fold: "Fold", event: RunFound, number: int) -> None:
 def restore(fold: "Fold") -> None:
     """Derive the data again that follows from the states of a loaded fold."""
     fold.upstream = {scope: None for scope, state in fold.states.items() if isinstance(state, JobRuns)}
-    waiting = [scope for scope, state in fold.states.items() if isinstance(state, Execution) and state.is_dependent]
+    waiting = [scope for scope, state in fold.states.items() if isinstance(state, Execution) and state.is_held]
     for scope in sorted(waiting, key=lambda scope: fold.events[scope][0].sequence):
         kind = kind_of(fold.states[scope].request)
         fold.held[kind] = (*fold.held.get(kind, ()), scope)
+    fold.proposed = {scope: None for scope in waiting if fold.states[scope].is_proposed}
 
 
 def _upstream(state: Ledger) -> set[str]:
@@ -113,25 +110,25 @@ def _put(fold: "Fold", scope: str, runs: JobRuns) -> None:
     fold.on_change(scope)
 
 
-def _begin(fold: "Fold", recorded: Recorded[Message], scope: str, request: Requested) -> None:
-    kind = kind_of(request)
-    fold.journal.put(fold.held, kind, (*fold.held.get(kind, ()), scope))
-    for job in _jobs(request):
-        runs = _needed(fold, job, recorded)
-        _put(fold, runs_scope(job), msgspec.structs.replace(runs, waiting=(*runs.waiting, scope)))
-
-
-def _end(fold: "Fold", scope: str, request: Requested) -> None:
-    kind = kind_of(request)
-    if rest := tuple(other for other in fold.held.get(kind, ()) if other != scope):
-        fold.journal.put(fold.held, kind, rest)
-    elif kind in fold.held:
-        fold.journal.remove(fold.held, kind)
-    for job in _jobs(request):
-        if (runs := fold.states.get(runs_scope(job))) is not None:
-            waiting = tuple(other for other in runs.waiting if other != scope)
+def _follow_wait(fold: "Fold", recorded: Recorded[Message], scope: str, before: Execution, after: Execution) -> None:
+    """Note that a wait before the lock of an execution began or ended."""
+    request, journal = (after if after.requested is not None else before).request, fold.journal
+    if after.is_held is not before.is_held:
+        kind = kind_of(request)
+        held = tuple(other for other in fold.held.get(kind, ()) if other != scope)
+        if after.is_held or held:
+            journal.put(fold.held, kind, (*held, scope) if after.is_held else held)
+        else:
+            journal.remove(fold.held, kind)
+    if after.is_proposed and not before.is_proposed:
+        journal.put(fold.proposed, scope, None)
+    elif before.is_proposed and not after.is_proposed:
+        journal.remove(fold.proposed, scope)
+    if after.is_dependent is before.is_dependent:
+        return
+    for job in dict.fromkeys(dependency.job for dependency in request.plan.depends_on):
+        runs = _needed(fold, job, recorded) if after.is_dependent else fold.states.get(runs_scope(job))
+        if runs is not None:
+            others = tuple(other for other in runs.waiting if other != scope)
+            waiting = (*others, scope) if after.is_dependent else others
             _put(fold, runs_scope(job), msgspec.structs.replace(runs, waiting=waiting))
-
-
-def _jobs(request: Requested) -> Iterable[str]:
-    return dict.fromkeys(dependency.job for dependency in request.plan.depends_on)

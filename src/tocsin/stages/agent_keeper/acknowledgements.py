@@ -4,14 +4,14 @@ A proposal is an event that names the agents. Each of them hears of it in a comm
 proposal. So an answer is authenticated as every hold list is, and needs no subject of its own. A lost command or answer is
 repeated after two seconds.
 
-Everything is read from the log: a process that stopped left nothing behind. Only the leader acts. Two that act are harmless,
-because every append is guarded by the state of the execution.
+The executions that wait are in the fold. Only the leader acts. Two that act are harmless, because every append is guarded by the state of the
+execution.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
-from datetime import datetime, timedelta
-from itertools import islice
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias
 
 from ... import subjects, telemetry
@@ -19,12 +19,17 @@ from ...domain import execution
 from ...domain.agent import MAX_PROPOSALS, AgentState, Command, HoldList, agent_key
 from ...domain.agent_grants import may_get
 from ...domain.definition import MAX_PROPOSED_TO
-from ...domain.events import ExecutionFact, Message, Recorded
+from ...domain.duration import MAX_DURATION_S
+from ...domain.events import Proposed, QuorumRule, Recorded
+from ...domain.execution import Execution
+from ...domain.lock import most_waiting
+from ...engine.broken_keys import BrokenKey
+from ...engine.fold import Fold
+from ...engine.kinds import EXECUTION
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
 from ...ports import AgentChannel, Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import LAYOUT, Stream
-from .proposals import FILTERS, Proposal, Proposals
 from .roster import Entry, Roster
 
 INTERVAL_S: Final = 0.2
@@ -34,11 +39,26 @@ REPEAT: Final = timedelta(seconds=2)
 DECIDED_TOGETHER: Final = 64
 """Executions that are decided in one write."""
 CURSOR: Final = subjects.cursor(Stream.LOG, subjects.ACKNOWLEDGEMENTS)
+DUE_NOW: Final = datetime.min.replace(tzinfo=UTC)
+"""The time of an examination that is due now."""
 
 Work: TypeAlias = frozenset[tuple[str, str]]
 """Queue and function of each step."""
 
 _log = telemetry.get_logger("tocsin.agent-keeper")
+
+
+@dataclass(slots=True)
+class Answers:
+    """The answers to a proposal, as this process heard them since it leads."""
+
+    scope: str
+    late_at: datetime
+    """The time (UTC) until which the proposal waits, from the moment at which this process first sends it: no time without a leader counts."""
+    heard: set[str] = field(default_factory=set)
+    """The agents that acknowledged it."""
+    due: datetime = DUE_NOW
+    """When it is examined and sent next (UTC)."""
 
 
 class Acknowledgements:
@@ -52,6 +72,7 @@ class Acknowledgements:
         leadership: LeaderElection,
         clock: Clock,
         roster: Roster,
+        fold: Callable[[], Fold],
         *,
         requires_grant: bool = False,
     ) -> None:
@@ -61,19 +82,11 @@ class Acknowledgements:
         self._leadership = leadership
         self._clock = clock
         self._roster = roster
+        self._fold = fold
         self._requires_grant = requires_grant
         self._place = SavedPlace(projections, clock, CURSOR)
-        self.proposals = Proposals()
-        self._upto = 0
-        self.is_complete = False
-
-    async def follow(self) -> None:
-        """Follow which executions wait."""
-        async for batch in self._log.follow(Stream.LOG, *FILTERS, after=await self._place.load()):
-            for recorded in batch.messages:
-                self.proposals.learn(recorded)
-            self._upto = batch.upto
-            self.is_complete = self.is_complete or batch.caught_up
+        self._answers: dict[int, Answers] = {}
+        """By the sequence of the proposal, the newest of its execution."""
 
     def hear(self, entry: Entry, hold_list: HoldList) -> None:
         """Take the acknowledgements of a hold list, if the agent may run a step."""
@@ -81,9 +94,13 @@ class Acknowledgements:
             return
         agent = agent_key(entry.name, entry.agent_id)
         for sequence in set(hold_list.acknowledged):  # an agent may repeat one at will
-            proposal = self.proposals.find(sequence, agent)
-            if proposal is not None and self._may_run(entry, proposal.work, hold_list.queues, hold_list.functions):
-                self.proposals.hear(proposal, agent)
+            answers = self._answers.get(sequence)
+            state = None if answers is None or agent in answers.heard else self._state(answers.scope)
+            if answers is None or state is None or agent not in state.quorum.unheard():
+                continue
+            if self._may_run(entry, _work(state), hold_list.queues, hold_list.functions):
+                answers.heard.add(agent)
+                answers.due = DUE_NOW
 
     async def run(self) -> None:
         """Gather acknowledgements, as long as this process leads."""
@@ -91,9 +108,9 @@ class Acknowledgements:
             await self._clock.sleep(INTERVAL_S)
             now = await self._leadership.time()
             if now is None:
-                self.proposals.forget_deadlines()
+                self._answers.clear()
                 continue
-            if not (self.is_complete and self._roster.is_complete):
+            if not self._roster.is_complete:
                 continue
             try:
                 await self.run_once(now)
@@ -104,53 +121,59 @@ class Acknowledgements:
 
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""
-        due = self.proposals.take(now)
-        candidates: dict[Work, list[str]] = {}
-        sent: defaultdict[str, list[int]] = defaultdict(list)
-        while some := list(islice(due, DECIDED_TOGETHER)):
-            undecided = [proposal for proposal in some if proposal.needs_decision(now)]
-            for proposal in some:
-                self.proposals.look_again(proposal.scope, now + REPEAT)  # also after an error
-                if (newest := proposal.quorum.proposal) is not None:
-                    proposal.note_sent(now)
-                    for agent in proposal.quorum.unheard():
-                        sent[agent].append(newest.sequence)
-            await self._decide(undecided, candidates, now)
+        upto = await self._log.end(Stream.LOG)
+        decided, sent = self._examine(now, upto)
+        for place in range(0, len(decided), DECIDED_TOGETHER):
+            for result in await self._log.write(decided[place : place + DECIDED_TOGETHER]):
+                if result.error is not None and not isinstance(result.error, OutdatedState | LogUnavailable):
+                    raise result.error
         for agent, sequences in sent.items():
             await self._send(agent, sequences[:MAX_PROPOSALS])
-        await self._place.save(lambda: self.proposals.oldest, self._upto)
+        await self._place.save(self._oldest, upto)
 
-    async def _decide(self, some: Sequence[Proposal], candidates: dict[Work, list[str]], now: datetime) -> None:
-        """Store what follows for executions; what another writer changed is examined again."""
-        if not some:
-            return
-        reads = await self._log.load_each(*(proposal.scope for proposal in some))
-        writes: list[Append] = []
-        for proposal, facts in zip(some, reads.facts, strict=True):
-            events = self._decided(proposal, facts, candidates, now)
-            if events:
-                writes.append(Append(tuple(events), facts[-1].sequence))
-            elif not execution.fold(facts).is_held:  # it is over, and may be archived
-                self.proposals.forget(proposal.scope)
-        for result in await self._log.write(writes) if writes else []:
-            if result.error is not None and not isinstance(result.error, OutdatedState | LogUnavailable):
-                raise result.error
+    def _examine(self, now: datetime, upto: int) -> tuple[list[Append], dict[str, list[int]]]:
+        """Return what is decided now, and the proposals to send to each agent.
 
-    def _decided(
-        self,
-        proposal: Proposal,
-        facts: Sequence[Recorded[Message]],
-        candidates: dict[Work, list[str]],
-        now: datetime,
-    ) -> Sequence[ExecutionFact]:
-        state, known = execution.fold(facts), proposal.quorum.proposal
-        if state.quorum.proposal is not None and (known is None or known.sequence != state.quorum.proposal.sequence):
-            return ()  # what was heard belongs to an earlier proposal, and `follow` receives the newest soon
-        is_late = proposal.is_late(now)
-        if (known is None or is_late) and proposal.work not in candidates:
-            candidates[proposal.work] = self._candidates(proposal.work)
-        agents = candidates.get(proposal.work, [])
-        return execution.gather(state, proposal.heard, agents, is_late=is_late, is_surplus=proposal.is_surplus)
+        Nothing is sent of an event that is not stored: `upto` is the number of the newest stored event.
+        """
+        fold, before, self._answers = self._fold(), self._answers, {}
+        candidates: dict[Work, list[str]] = {}
+        decided, sent = list[Append](), defaultdict[str, list[int]](list)
+        places = {scope: place for scopes in fold.held.values() for place, scope in enumerate(scopes)}
+        for scope in fold.proposed:
+            if (state := self._state(scope)) is None:
+                continue
+            newest, heard, is_late = state.quorum.proposal, set[str](), False
+            if newest is not None:
+                if newest.sequence > upto:
+                    continue
+                answers = before.get(newest.sequence) or Answers(scope, _late_at(newest, _rule(state), now))
+                self._answers[newest.sequence] = answers
+                if answers.due > now:
+                    continue
+                heard, is_late, answers.due = answers.heard, answers.late_at <= now, now + REPEAT
+                for agent in state.quorum.unheard():
+                    sent[agent].append(newest.sequence)
+            work = _work(state)
+            if (newest is None or is_late) and work not in candidates:
+                candidates[work] = self._candidates(work)
+            is_surplus = newest is None and places[scope] >= most_waiting(state.request)
+            named = candidates.get(work, [])
+            if events := execution.gather(state, heard, named, is_late=is_late, is_surplus=is_surplus):
+                decided.append(Append(tuple(events), fold.numbers[scope]))
+        return decided, sent
+
+    def _state(self, scope: str) -> Execution | None:
+        """Return an execution; None: one of its events cannot be applied."""
+        try:
+            return self._fold().state(EXECUTION, scope)
+        except BrokenKey:
+            return None
+
+    def _oldest(self) -> int | None:
+        """Return the number of the first event of the oldest execution that waits."""
+        fold = self._fold()
+        return min((fold.events[scope][0].sequence for scope in fold.proposed), default=None)
 
     def _candidates(self, work: Work) -> list[str]:
         """Return the agents that a proposal names: those that may run a step.
@@ -187,3 +210,18 @@ class Acknowledgements:
         mode = entry.state.mode(enabled=self._roster.is_enabled(name))
         command = Command(mode=mode, layout=LAYOUT, proposals=tuple(sequences))
         await self._channel.command(name, agent_id, command.model_dump_json(exclude_defaults=True).encode())
+
+
+def _rule(state: Execution) -> QuorumRule:
+    if (rule := state.request.plan.quorum) is None:
+        raise LookupError("the execution needs no acknowledgements")
+    return rule
+
+
+def _late_at(newest: Recorded[Proposed], rule: QuorumRule, now: datetime) -> datetime:
+    # `now` is an estimate, and may be before the event.
+    return max(now, newest.time) + timedelta(seconds=min(rule.timeout, MAX_DURATION_S))
+
+
+def _work(state: Execution) -> Work:
+    return frozenset((step.queue, step.function) for step in state.request.plan.steps)

@@ -31,6 +31,7 @@ from ...domain.events import (
 )
 from ...domain.token_bucket import TokenBucket
 from ...engine.agent_memory import RefusedHoldLists
+from ...engine.fold import Fold
 from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
@@ -95,9 +96,11 @@ class AgentKeeper:
         leadership: LeaderElection,
         clock: Clock,
         *,
+        fold: Callable[[], Fold],
         requires_grant: bool = False,
         reserved: Collection[str] = (),
     ) -> None:
+        """`fold` returns the fold of the process."""
         self._log = log
         self._channel = channel
         self._leadership = leadership
@@ -105,7 +108,7 @@ class AgentKeeper:
         self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
         self.roster = Roster(log, reserved)
         self.acknowledgements = Acknowledgements(
-            log, projections, channel, leadership, clock, self.roster, requires_grant=requires_grant
+            log, projections, channel, leadership, clock, self.roster, fold, requires_grant=requires_grant
         )
         self._reserved = frozenset(reserved)
         self._refused = RefusedHoldLists("agent_keeper", clock.monotonic)
@@ -122,10 +125,6 @@ class AgentKeeper:
     async def follow(self) -> None:
         """Follow the events of agents."""
         await self.roster.follow()
-
-    async def follow_proposals(self) -> None:
-        """Follow the executions that wait for acknowledgements."""
-        await self.acknowledgements.follow()
 
     async def gather(self) -> None:
         """Let agents acknowledge these executions."""
@@ -325,6 +324,7 @@ def _start(context: StageContext) -> AgentKeeper | None:
         context.agents,
         context.elect(AGENT_KEEPER_LEASE),
         context.clock,
+        fold=context.fold,
         requires_grant=context.settings.agents.require_grant,
         reserved=context.settings.agents.accounts,
     )
@@ -348,7 +348,6 @@ AGENT_KEEPER: Final = Stage(
     loops=(
         AgentKeeper.lead,
         AgentKeeper.follow,
-        AgentKeeper.follow_proposals,
         AgentKeeper.run,
         AgentKeeper.gather,
     ),
