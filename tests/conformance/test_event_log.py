@@ -468,10 +468,6 @@ async def test_report_too_large_is_refused(world: World, excess: int) -> None:
     assert await world.log.read(subject) == []
 
 
-async def test_limit_of_a_message_is_known(world: World) -> None:
-    assert world.log.max_message_bytes == LIMIT
-
-
 async def test_replicas_are_those_of_the_log(world: World) -> None:
     assert await world.log.replicas() == (1 if isinstance(world, MemoryWorld) else REPLICAS or 1)
 

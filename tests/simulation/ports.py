@@ -48,10 +48,6 @@ class SimulatedLog:
         self._decisions_upto: int | None = None
         self._tasks_upto = 0
 
-    @property
-    def max_message_bytes(self) -> int:
-        return self._server.max_message_bytes
-
     async def append(self, fact: Message, *, expect: int) -> int:
         raise NotImplementedError("decisions are commits")
 

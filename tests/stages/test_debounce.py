@@ -25,6 +25,7 @@ from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import WEBHOOK_DELIVERY, EventDurable, LogUnavailable, Progress
 from tocsin.settings import Triggers
+from tocsin.stages.event_listener import debouncer
 from tocsin.stages.event_listener.debouncer import HOUR_S, KEPT_S
 from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
 from tocsin.subjects import Bucket
@@ -276,8 +277,8 @@ async def test_window_of_a_deleted_job_starts_nothing(world: World) -> None:
 
 
 async def test_event_too_large_for_a_request_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server may take smaller messages than the input of an event."""
-    monkeypatch.setattr(type(world.log), "max_message_bytes", 10_000)
+    """The input of a request may be larger than that of a message."""
+    monkeypatch.setattr(debouncer, "MAX_REQUEST_SIZE", 10_000)
     await world.define({**JOB, "triggers": [{**JOB["triggers"][0], "input": {"n": "body.text"}}]})
     async with listening(world) as listener:
         shop = Shop(world, listener)

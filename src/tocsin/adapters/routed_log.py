@@ -39,10 +39,6 @@ class RoutedLog:
     async def _for(self, subject: str) -> InputLog | CommitView:
         return await self._of(subjects.stream_of(subject))
 
-    @property
-    def max_message_bytes(self) -> int:
-        return self.base.max_message_bytes
-
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         return await self.base.publish(subject, message, message_id=message_id, ttl=ttl)
 

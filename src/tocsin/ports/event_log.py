@@ -11,7 +11,7 @@ import msgspec
 from .. import subjects
 from ..domain.events import Message, Recorded, Timer
 from ..domain.log_events import LeaderChange
-from ..subjects import MAX_INPUT_SIZE, Stream, scope_of
+from ..subjects import Stream, scope_of
 from .errors import RequestRefused
 
 MAX_TOGETHER: Final = 1_000
@@ -95,10 +95,6 @@ class Publisher(Protocol):
 
 class InputLog(Publisher, Protocol):
     """The streams beside the log of commits: inputs, output, timers and notifications."""
-
-    @property
-    def max_message_bytes(self) -> int:
-        """The largest message that the log stores, with its headers."""
 
     async def publish_together(self, inputs: "Sequence[Publish]") -> None:
         """Store up to `MAX_TOGETHER` inputs of one stream: all of them, or none.
@@ -283,15 +279,6 @@ class Batch(msgspec.Struct, frozen=True):
     encoded: Sequence[Encoded] = ()
     """The events as they are stored, also unreadable events. Only the log of commits hands them on."""
     size: int = 0
-
-
-_HEADERS_BYTES: Final = 1_024
-"""Room for the headers of a request, and for the fields that are stored beside it."""
-
-
-def max_request_bytes(log: InputLog) -> int:
-    """Return the bytes of the largest request that the log accepts, without headers."""
-    return min(MAX_INPUT_SIZE, log.max_message_bytes) - _HEADERS_BYTES
 
 
 async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:

@@ -86,6 +86,8 @@ MAX_INPUT_SIZE: Final = 262_144
 
 The event that a stage makes from an input has more fields. It must fit a message of the stage's own.
 """
+MAX_REQUEST_SIZE: Final = MAX_INPUT_SIZE - 1_024
+"""The largest request, in bytes: there is room for its headers, and for the fields that are stored beside it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,10 +52,6 @@ class InMemoryEventLog:
         self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
 
-    @property
-    def max_message_bytes(self) -> int:
-        return MAX_PAYLOAD
-
     async def append(self, fact: Message, *, expect: int) -> int:
         decision = Append((fact,), expect)
         subject, body, scope = subjects.subject_of(fact), fact.encode(), decision.scope

@@ -30,7 +30,7 @@ from ...domain.events import (
 )
 from ...domain.execution import Execution, Status
 from ...domain.fan_out import execution_ids
-from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict, max_request_bytes
+from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
 from .fan_out import fanned_out
@@ -166,13 +166,13 @@ async def enqueue(
         LogUnavailable: it is unknown whether the requests are stored; retry with the same ids.
     """
     for wish in wishes:
-        check_size(log, wish)
+        check_size(wish)
     for index in await taken(log, wishes, fresh=fresh):
         raise Duplicate(wishes[index].execution_id)
     return await request(log, *wishes, arrivals=arrivals)
 
 
-def check_size(log: EventLog, wish: Enqueued) -> None:
+def check_size(wish: Enqueued) -> None:
     """Require that the log accepts a request.
 
     The requests of several jobs are stored as one batch, and the server's refusal names none of them.
@@ -180,9 +180,8 @@ def check_size(log: EventLog, wish: Enqueued) -> None:
     Raises:
         JobTooLarge: it is larger than the log accepts.
     """
-    limit = max_request_bytes(log)
-    if (size := len(wish.encode())) > limit:
-        raise JobTooLarge.of(size, limit)
+    if (size := len(wish.encode())) > subjects.MAX_REQUEST_SIZE:
+        raise JobTooLarge.of(size, subjects.MAX_REQUEST_SIZE)
 
 
 async def taken(log: EventLog, wishes: Sequence[Enqueued], *, fresh: Collection[str] = ()) -> list[int]:

@@ -28,9 +28,8 @@ from ...ports import (
     Publish,
     RequestRefused,
     SequenceConflict,
-    max_request_bytes,
 )
-from ...subjects import Bucket
+from ...subjects import MAX_REQUEST_SIZE, Bucket
 from .read_progress import ReadProgress
 from .requests import WaitingEvent
 from .trigger_index import ActiveTrigger
@@ -93,10 +92,9 @@ class Debouncer:
         """
         by_key: dict[str, dict[str, WaitingEvent]] = {}
         errors: dict[str, Exception] = {}
-        most = max_request_bytes(self._log)
         for message_id, event in events.items():
-            if (size := len(event.request.encode())) > most:  # the end of the window could not request it
-                errors[message_id] = MessageTooLarge.of(subjects.trigger(active.job), size, most)
+            if (size := len(event.request.encode())) > MAX_REQUEST_SIZE:  # the end of the window could not request it
+                errors[message_id] = MessageTooLarge.of(subjects.trigger(active.job), size, MAX_REQUEST_SIZE)
             else:
                 by_key.setdefault(event.origin.key or "", {})[message_id] = event
         for key, group in by_key.items():

@@ -349,7 +349,7 @@ async def _refused(here: Components, caller: Principal, batch: Batch, begun: Map
         refused[index] = Problem(409, "duplicate", reason)
     for index, wish in enumerate(batch.inputs):
         try:
-            execution_requests.check_size(here.log, wish)
+            execution_requests.check_size(wish)
         except JobTooLarge as error:
             refused[index] = problem_of(error)
         if wish.unique is not None and wish.unique.on_conflict in _REPLACING and not caller.may(Permission.CANCEL):

@@ -40,11 +40,6 @@ class NatsEventLog:
         self._streams = {stream: DirectGet(connection, names.stream(stream)) for stream in Stream}
         self._writer = LogWriter(connection, names)
 
-    @property
-    def max_message_bytes(self) -> int:
-        """The largest message that the server accepts, with its headers (`max_payload`)."""
-        return self._connection.client.max_payload
-
     async def append(self, fact: Message, *, expect: int) -> int:
         """Store an event if the last sequence of its scope is `expect`; return its sequence."""
         return await self._writer.store(Append((fact,), expect))
