@@ -1,11 +1,9 @@
 """The client for programs without an event loop: blocking calls, safe from many threads."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import update_wrapper
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
-
-from pydantic import JsonValue
 
 from ..services.operator import Operator
 from ..settings import Settings
@@ -16,6 +14,7 @@ from .run import Run
 P = ParamSpec("P")
 T = TypeVar("T")
 C = TypeVar("C", Client, Run)
+N = TypeVar("N", bound=None)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -80,10 +79,11 @@ class SyncRun(_Blocking):
 
 
 def _starting(
-    method: Callable[Concatenate[Client, P], Awaitable[Run]],
-) -> Callable[Concatenate[_Blocking, P], SyncRun]:
-    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> SyncRun:
-        return SyncRun(self._thread, self._thread.call(method, self._called, *args, **kwargs))
+    method: Callable[Concatenate[Client, P], Awaitable[Run | N]],
+) -> Callable[Concatenate[_Blocking, P], SyncRun | N]:
+    def call(self: _Blocking, /, *args: P.args, **kwargs: P.kwargs) -> SyncRun | N:
+        run = self._thread.call(method, self._called, *args, **kwargs)
+        return SyncRun(self._thread, run) if isinstance(run, Run) else run
 
     return _described(call, method)
 
@@ -149,21 +149,5 @@ class SyncClient(_Blocking):
     remove = _blocking(Client.remove)
     apply = _blocking(Client.apply)
     dead_letters = _iterating(Client.dead_letters)
-
-    def replay(
-        self,
-        dead_letter: str,
-        *,
-        job: str | None = None,
-        input: Mapping[str, JsonValue] | None = None,  # noqa: A002 - the field is called so
-        reason: str | None = None,
-        again: bool = False,
-        failed_only: bool = False,
-    ) -> SyncRun | None:
-        """Run failed work again (see `Client.replay`)."""
-        run = self._thread.call(
-            self._called.replay, dead_letter, job=job, input=input, reason=reason, again=again, failed_only=failed_only
-        )
-        return None if run is None else SyncRun(self._thread, run)
-
+    replay = _starting(Client.replay)
     resolve = _blocking(Client.resolve)
