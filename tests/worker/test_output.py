@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from io import StringIO
-from unittest.mock import Mock
+from unittest.mock import MagicMock
 
 import pytest
 from pydantic import JsonValue
@@ -339,7 +339,7 @@ def test_value_without_text_does_not_fail_a_handler() -> None:
             raise RuntimeError("no text")
 
     kept: list[str] = []
-    logger = task_logger(Mock(), lambda _level, text: kept.append(text))
+    logger = task_logger(MagicMock(), lambda _level, text: kept.append(text))
     logger.info("odd", odd=Odd())
     assert kept == ["<a line without readable text: RuntimeError>"]
 

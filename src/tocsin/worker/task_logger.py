@@ -42,35 +42,20 @@ def task_logger(
     It passes lines from level INFO on to `keep`. Debug lines are passed on if the worker writes them too. `redact` removes the secrets
     of the task from a text; `keep` does so itself.
     """
-    return cast("FilteringBoundLogger", _TaskLogger(logger, keep, redact, {}))
+    return cast("FilteringBoundLogger", _TaskLogger(logger, keep, redact, _context(logger)))
 
 
 class _TaskLogger:
-    """A stand-in for a structlog logger with fields of its own."""
+    """A stand-in for a structlog logger."""
 
-    __slots__ = ("_fields", "_keep", "_logger", "_redact")
+    __slots__ = ("_hidden", "_keep", "_logger", "_redact")
 
-    def __init__(self, logger: Any, keep: KeepLine, redact: Callable[[str], str], fields: Mapping[str, object]) -> None:  # noqa: ANN401 - any logger
+    def __init__(self, logger: Any, keep: KeepLine, redact: Callable[[str], str], hidden: Mapping[str, object]) -> None:  # noqa: ANN401 - any logger
+        """`hidden`: the fields that kept lines do not have."""
         self._logger = logger
         self._keep = keep
         self._redact = redact
-        self._fields = fields
-
-    def bind(self, **fields: object) -> "_TaskLogger":
-        """Return a logger with more fields."""
-        return self._with(self._logger.bind(**_without_secrets(fields, self._redact)), {**self._fields, **fields})
-
-    def new(self, **fields: object) -> "_TaskLogger":
-        """Return a logger with these fields only."""
-        return self._with(self._logger.new(**_without_secrets(fields, self._redact)), fields)
-
-    def unbind(self, *names: str) -> "_TaskLogger":
-        """Return a logger without some fields."""
-        return self._with(self._logger.unbind(*names), self._without(names))
-
-    def try_unbind(self, *names: str) -> "_TaskLogger":
-        """Return a logger without some fields, if it has them."""
-        return self._with(self._logger.try_unbind(*names), self._without(names))
+        self._hidden = hidden
 
     def log(self, level: int, event: str, *values: object, **fields: object) -> object:
         """Write a line of a numeric level."""
@@ -83,6 +68,8 @@ class _TaskLogger:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
         method = getattr(self._logger, name)
+        if name in {"bind", "new", "unbind", "try_unbind"}:
+            return partial(self._bound, method)
         is_async = name.startswith("a") and name[1:] in _LEVELS
         level = _LEVELS.get(name[1:] if is_async else name)
         if level is None:
@@ -111,17 +98,22 @@ class _TaskLogger:
         if not _is_written(level):  # before each value becomes a text
             return None
         try:
-            self._keep(level, _text(event, values, {**self._fields, **fields}))
+            bound = {name: value for name, value in _context(self._logger).items() if self._hidden.get(name) != value}
+            self._keep(level, _text(event, values, {**bound, **fields}))
         except Exception as error:  # noqa: BLE001 - a value whose `repr` fails; no line may fail a task
             self._keep(level, f"<a line without readable text: {type(error).__name__}>")
         shown = (_without_secret(part, self._redact) for part in (event, *values))
         return method(*shown, **_without_secrets(fields, self._redact))
 
-    def _with(self, logger: Any, fields: Mapping[str, object]) -> "_TaskLogger":  # noqa: ANN401 - any logger
-        return _TaskLogger(logger, self._keep, self._redact, fields)
+    def _bound(self, method: Callable[..., Any], *names: str, **fields: object) -> "_TaskLogger":
+        """Return a logger whose fields a method of the logger changes."""
+        logger = method(*names, **_without_secrets(fields, self._redact))
+        return _TaskLogger(logger, self._keep, self._redact, self._hidden)
 
-    def _without(self, names: tuple[str, ...]) -> dict[str, object]:
-        return {name: value for name, value in self._fields.items() if name not in names}
+
+def _context(logger: Any) -> dict[str, object]:  # noqa: ANN401 - any logger
+    """Return the fields of a logger."""
+    return dict(logger.bind()._context)  # noqa: SLF001 - as `structlog.get_context`, which is slow to import
 
 
 def _is_written(level: Level) -> bool:
