@@ -49,7 +49,7 @@ _log = telemetry.get_logger("tocsin.agent-keeper")
 
 
 @dataclass(slots=True)
-class Answers:
+class AgentAnswers:
     """The answers to a proposal, as this process heard them since it leads."""
 
     scope: str
@@ -85,7 +85,7 @@ class Acknowledgements:
         self._fold = fold
         self._requires_grant = requires_grant
         self._place = SavedPlace(projections, clock, CURSOR)
-        self._answers: dict[int, Answers] = {}
+        self._answers: dict[int, AgentAnswers] = {}
         """By the sequence of the proposal, the newest of its execution."""
 
     def hear(self, entry: Entry, hold_list: HoldList) -> None:
@@ -147,7 +147,7 @@ class Acknowledgements:
             if newest is not None:
                 if newest.sequence > upto:
                     continue
-                answers = before.get(newest.sequence) or Answers(scope, _late_at(newest, _rule(state), now))
+                answers = before.get(newest.sequence) or AgentAnswers(scope, _late_at(newest, _rule(state), now))
                 self._answers[newest.sequence] = answers
                 if answers.due > now:
                     continue
