@@ -182,7 +182,7 @@ def test_shard_map_of_another_operator_is_kept(url: str, tmp_path: Path, monkeyp
     def other_operator(*_: object, **__: object) -> None:
         httpx.put(f"{url}/v1/shards", json={"shards": [{"shard_id": "c"}]}).raise_for_status()
 
-    monkeypatch.setattr("tocsin.cli.shards.commands.confirm", other_operator)
+    monkeypatch.setattr("tocsin.cli.shards.confirm", other_operator)
     file.write_text("shards: [a]")
     assert call(url, *apply).failure == (1, "conflict")
     assert [shard["shard_id"] for shard in call(url, "-o", "json", "shards", "list").json["shards"]] == ["c"]

@@ -127,17 +127,17 @@ _JOBS: Final = _tree(
     "jobs.history:history rollback",
 )
 _EXECUTIONS: Final = _tree("executions.commands:list_executions show logs cancel")
-_DEAD_LETTERS: Final = _tree("dead_letters.commands:list_dead_letters show replay resolve replay_all")
+_DEAD_LETTERS: Final = _tree("dead_letters:list_dead_letters show replay resolve replay_all")
 _EVENTS: Final = _tree("events.commands:tail export", "events.replay:replay", "events.commands:audit_trail")
-_AGENTS: Final = _tree("agents.commands:list_agents show drain disable enable allow revoke")
-_QUEUES: Final = _tree("queues.commands:list_queues show pause resume purge")
-_SHARDS: Final = _tree("shards.commands:list_shards apply")
-_POLICY: Final = _tree("policy.commands:show set_policy")
-_NAMESPACES: Final = _tree("namespaces.commands:list_namespaces show apply")
-_SILENCES: Final = _tree("silences.commands:start list_silences end")
+_AGENTS: Final = _tree("agents:list_agents show drain disable enable allow revoke")
+_QUEUES: Final = _tree("queues:list_queues show pause resume purge")
+_SHARDS: Final = _tree("shards:list_shards apply")
+_POLICY: Final = _tree("policy:show set_policy")
+_NAMESPACES: Final = _tree("namespaces:list_namespaces show apply")
+_SILENCES: Final = _tree("silences:start list_silences end")
 _TOKENS: Final = _tree("installation.tokens:create list_tokens revoke")
-_IMPORTS: Final = _tree("imports.commands:crontab kubernetes celery airflow")
-_BACKUP: Final = _tree("backup.commands:create verify restore")
+_IMPORTS: Final = _tree("imports:crontab kubernetes celery airflow")
+_BACKUP: Final = _tree("backup:create verify restore")
 _KEYS: Final = _tree("installation.keys:create show")
 
 COMMANDS: Final[Tree] = {
@@ -150,7 +150,7 @@ COMMANDS: Final[Tree] = {
     "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
     "triggers": CommandGroup(
         "The events that start executions of jobs.",
-        {"test": "triggers.commands:test", "ignored": "triggers.commands:ignored"},
+        {"test": "triggers:test", "ignored": "triggers:ignored"},
     ),
     "sql": "jobs.sql:sql",
     "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
@@ -173,7 +173,7 @@ COMMANDS: Final[Tree] = {
     "silences": CommandGroup("Times in which notifications are not sent.", _SILENCES),
     "notifications": CommandGroup(
         "Messages to people and programs about jobs.",
-        {"list": "notifications.commands:list_notifications", "test": "notifications.commands:send_test"},
+        {"list": "notifications:list_notifications", "test": "notifications:send_test"},
     ),
     "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
     "why": "jobs.why:why",

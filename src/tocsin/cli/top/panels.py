@@ -10,10 +10,10 @@ from rich.text import Text
 from ...domain.agent import AgentRecord
 from ...services.operator import Operator
 from ...services.queues import QueueDetails
-from ..agents.commands import holds
+from ..agents import holds
 from ..output.format import STYLES, state
 from ..output.tables import TELLING
-from ..queues.commands import count
+from ..queues import count
 from .head import age, cell, plain
 from .readers import LOOKUPS, MAX_ROWS, JobReader, JobState, Listing, RunningExecution, RunningReader
 

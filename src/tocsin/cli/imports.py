@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ...domain.text import counted, printable
-from ..input.values import Out
-from ..output.format import destination, encoded
-from ..runtime.errors import Exit
-from ..runtime.session import Session, session_of
+from ..domain.text import counted, printable
+from .input.values import Out
+from .output.format import destination, encoded
+from .runtime.errors import Exit
+from .runtime.session import Session, session_of
 
 if TYPE_CHECKING:
-    from ...adapters.imports import JobFile, Kind
+    from ..adapters.imports import JobFile, Kind
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The files to read; - is standard input.")]
 Timezone = Annotated[
@@ -37,7 +37,7 @@ def crontab(
 
     Example: `tocsin import crontab /etc/crontab --timezone Europe/Berlin --out jobs.yaml`
     """
-    from ...adapters.imports import import_files  # noqa: PLC0415 - help does not need it
+    from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 
     written = import_files("crontab", file, now=datetime.now(UTC), timezone=timezone, is_system=system)
     _answer(session_of(context), written, out)
@@ -77,7 +77,7 @@ def airflow(context: typer.Context, file: Files, out: Out = None, timezone: Time
 
 
 def _import(context: typer.Context, kind: "Kind", file: list[str], out: Path | None, timezone: str | None) -> None:
-    from ...adapters.imports import import_files  # noqa: PLC0415 - help does not need it
+    from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 
     _answer(session_of(context), import_files(kind, file, now=datetime.now(UTC), timezone=timezone), out)
 

@@ -11,24 +11,24 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...adapters.files import dump_yaml
-from ...domain.dead_letter import DeadLetter
-from ...domain.events import DeadLettered, PoisonMessage
-from ...domain.execution import Status
-from ...domain.text import counted
-from ...ports import DeadLetterRow
-from ...ports.queries import DeadLetterQuery, DeadLetterSort, every
-from ...services.operations.dead_letter_lookup import Letter
-from ...services.operations.dead_letters import Replay, Resolution
-from ...services.operator import Operator
-from ..executions.fan_out import on_each
-from ..executions.page import attempts_table
-from ..input.values import Reason, Yes, check, confirm, instant, json_of
-from ..input.values import rate as rate_of
-from ..output.format import Output, local, state
-from ..output.tables import table, this_year, unique_beginnings
-from ..runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
-from ..runtime.session import session_of
+from ..adapters.files import dump_yaml
+from ..domain.dead_letter import DeadLetter
+from ..domain.events import DeadLettered, PoisonMessage
+from ..domain.execution import Status
+from ..domain.text import counted
+from ..ports import DeadLetterRow
+from ..ports.queries import DeadLetterQuery, DeadLetterSort, every
+from ..services.operations.dead_letter_lookup import Letter
+from ..services.operations.dead_letters import Replay, Resolution
+from ..services.operator import Operator
+from .executions.fan_out import on_each
+from .executions.page import attempts_table
+from .input.values import Reason, Yes, check, confirm, instant, json_of
+from .input.values import rate as rate_of
+from .output.format import Output, local, state
+from .output.tables import table, this_year, unique_beginnings
+from .runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
+from .runtime.session import session_of
 
 _QUESTION: Final = "replay the dead letters?"
 

@@ -6,18 +6,18 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ...adapters.files import load_document
-from ...domain import namespaces
-from ...domain.daily_use import has_daily_quota
-from ...domain.events import Namespace
-from ...domain.text import counted
-from ...services.namespaces import NamespaceChange, NamespaceDetails, QuotaChange
-from ...services.operations.errors import NotFound
-from ...services.operator import Operator
-from ..input.values import Changes, Reason, confirm
-from ..output.tables import print_table
-from ..runtime.errors import Exit, UsageError
-from ..runtime.session import session_of
+from ..adapters.files import load_document
+from ..domain import namespaces
+from ..domain.daily_use import has_daily_quota
+from ..domain.events import Namespace
+from ..domain.text import counted
+from ..services.namespaces import NamespaceChange, NamespaceDetails, QuotaChange
+from ..services.operations.errors import NotFound
+from ..services.operator import Operator
+from .input.values import Changes, Reason, confirm
+from .output.tables import print_table
+from .runtime.errors import Exit, UsageError
+from .runtime.session import session_of
 
 _SIGNS = {"declare": "+", "change": "~", "remove": "-"}
 

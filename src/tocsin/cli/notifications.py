@@ -7,20 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 import typer
 from rich.text import Text
 
-from ... import __version__
-from ...domain.ids import notification_id
-from ...domain.notification import Kind, Notification
-from ...ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
-from ...services.operator import NotServed, Operator
-from ...settings.channels import NatsChannel
-from ..output.format import local
-from ..runtime.errors import Exit, UsageError
-from ..runtime.event_loop import run
-from ..runtime.history_pages import All, Cursor, print_page
-from ..runtime.session import Session, actor, session_of
+from .. import __version__
+from ..domain.ids import notification_id
+from ..domain.notification import Kind, Notification
+from ..ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
+from ..services.operator import NotServed, Operator
+from ..settings.channels import NatsChannel
+from .output.format import local
+from .runtime.errors import Exit, UsageError
+from .runtime.event_loop import run
+from .runtime.history_pages import All, Cursor, print_page
+from .runtime.session import Session, actor, session_of
 
 if TYPE_CHECKING:
-    from ...services.notifications import NotificationRow
+    from ..services.notifications import NotificationRow
 
 TEST_JOB: Final = "tocsin.test"
 """The job that a test names; no job has it."""
@@ -84,14 +84,14 @@ def _row(row: "NotificationRow") -> tuple[object, ...]:
 
 
 async def _send(session: Session, name: str) -> Notification:
-    from ...adapters.notifications import open_channel  # noqa: PLC0415 - `list` needs no channel
-    from ...adapters.system_clock import SystemClock  # noqa: PLC0415
-    from ...bootstrap.stage_runner import channel_of  # noqa: PLC0415
+    from ..adapters.notifications import open_channel  # noqa: PLC0415 - `list` needs no channel
+    from ..adapters.system_clock import SystemClock  # noqa: PLC0415
+    from ..bootstrap.stage_runner import channel_of  # noqa: PLC0415
 
     settings = session.settings()
     channels = settings.notifications.channels
     if name not in channels:
-        from ...domain.formats.document import listed, nearest  # noqa: PLC0415 - only this failure needs it
+        from ..domain.formats.document import listed, nearest  # noqa: PLC0415 - only this failure needs it
 
         suggestion = nearest(name, channels)
         hint = f", did you mean {suggestion!r}?" if suggestion else ""

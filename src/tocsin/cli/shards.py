@@ -6,17 +6,17 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ...adapters.files import load_document
-from ...domain import shard_map
-from ...domain.agent import AgentState
-from ...domain.events import Shard
-from ...domain.shard_map import ShardChange
-from ...domain.text import counted
-from ...services.operator import Operator
-from ...services.shards import ShardMap
-from ..input.values import Changes, Reason, confirm
-from ..output.tables import print_table
-from ..runtime.session import session_of
+from ..adapters.files import load_document
+from ..domain import shard_map
+from ..domain.agent import AgentState
+from ..domain.events import Shard
+from ..domain.shard_map import ShardChange
+from ..domain.text import counted
+from ..services.operator import Operator
+from ..services.shards import ShardMap
+from .input.values import Changes, Reason, confirm
+from .output.tables import print_table
+from .runtime.session import session_of
 
 
 def list_shards(context: typer.Context) -> None:

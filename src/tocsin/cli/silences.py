@@ -5,12 +5,12 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from ...domain.silence import extent
-from ..input.values import Reason, length
-from ..output.format import local
-from ..output.tables import print_table
-from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from ..domain.silence import extent
+from .input.values import Reason, length
+from .output.format import local
+from .output.tables import print_table
+from .runtime.errors import UsageError
+from .runtime.session import session_of
 
 
 def start(

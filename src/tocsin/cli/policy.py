@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 from rich.text import Text
 
-from ...domain.policy import SCRATCHBIRD, UNUSED, Policy, shown, timeouts_above
-from ...domain.text import counted
-from ...services.operator import Operator
-from ..input.values import Reason
-from ..output.format import local
-from ..output.tables import table
-from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from ..domain.policy import SCRATCHBIRD, UNUSED, Policy, shown, timeouts_above
+from ..domain.text import counted
+from ..services.operator import Operator
+from .input.values import Reason
+from .output.format import local
+from .output.tables import table
+from .runtime.errors import UsageError
+from .runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...services.jobs import Job
-    from ...services.policies import PolicyVersion
+    from ..services.jobs import Job
+    from ..services.policies import PolicyVersion
 
 UNSET: Final = "none"
 """The value that unsets a field."""

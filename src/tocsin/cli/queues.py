@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.text import Text
 
-from ...domain.text import counted
-from ...services.queue_decisions import PurgeAnswer
-from ...services.queues import find
-from ..input.values import Reason, Yes, check, confirm
-from ..output.format import local
-from ..output.tables import table
-from ..runtime.session import session_of
+from ..domain.text import counted
+from ..services.queue_decisions import PurgeAnswer
+from ..services.queues import find
+from .input.values import Reason, Yes, check, confirm
+from .output.format import local
+from .output.tables import table
+from .runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...services.queue_decisions import QueuePurge
-    from ...services.queues import QueueDetails
+    from ..services.queue_decisions import QueuePurge
+    from ..services.queues import QueueDetails
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 

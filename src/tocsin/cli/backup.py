@@ -6,18 +6,18 @@ import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ... import bootstrap
-from ...domain.text import counted, printable
-from ..events.audit import report_page
-from ..input.values import Yes, confirm, length
-from ..output.format import local
-from ..runtime.errors import Exit
-from ..runtime.event_loop import run
-from ..runtime.session import session_of
+from .. import bootstrap
+from ..domain.text import counted, printable
+from .events.audit import report_page
+from .input.values import Yes, confirm, length
+from .output.format import local
+from .runtime.errors import Exit
+from .runtime.event_loop import run
+from .runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...adapters.nats.backup.folder import BackupManifest
-    from ...adapters.nats.backup.verification import Verification
+    from ..adapters.nats.backup.folder import BackupManifest
+    from ..adapters.nats.backup.verification import Verification
 
 PLACES: Final = "a folder, `s3://BUCKET/NAME`, or `nats-object://BUCKET/NAME`"
 Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"The place of the backup: {PLACES}.")]
@@ -34,7 +34,7 @@ def create(
 
     Example: `tocsin backup create /backups/2026-11-26`
     """
-    from ...bootstrap.backups import backup_place  # noqa: PLC0415 - only these commands need it
+    from ..bootstrap.backups import backup_place  # noqa: PLC0415 - only these commands need it
 
     session, target = session_of(context), backup_place(place)
 
@@ -62,7 +62,7 @@ def verify(
 
     Example: `tocsin backup verify /backups/2026-11-26`
     """
-    from ...bootstrap.backups import backup_place, verify_backup_at  # noqa: PLC0415 - only these commands need it
+    from ..bootstrap.backups import backup_place, verify_backup_at  # noqa: PLC0415 - only these commands need it
 
     session, source = session_of(context), backup_place(place)
     verification = run(verify_backup_at(session.settings(), source, patience=length(patience, "--patience")))
@@ -95,7 +95,7 @@ def restore(
 
     Example: `tocsin backup restore /backups/2026-11-26 --yes`
     """
-    from ...bootstrap.backups import backup_place, settings_digest  # noqa: PLC0415 - only these commands need it
+    from ..bootstrap.backups import backup_place, settings_digest  # noqa: PLC0415 - only these commands need it
 
     session, source = session_of(context), backup_place(place)
     also = " and record the history again" if history else ""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from ..input.values import JobName, json_of
-from ..output.tables import print_table
-from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from .input.values import JobName, json_of
+from .output.tables import print_table
+from .runtime.errors import UsageError
+from .runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...services.trigger_test import GivenEvent, TriggerAnswer
+    from ..services.trigger_test import GivenEvent, TriggerAnswer
 
 
 def test(
@@ -79,7 +79,7 @@ def ignored(
 def _event(written: str) -> "GivenEvent":
     from pydantic import ValidationError  # noqa: PLC0415 - help does not need it
 
-    from ...services.trigger_test import GivenEvent  # noqa: PLC0415
+    from ..services.trigger_test import GivenEvent  # noqa: PLC0415
 
     is_text = written.startswith(("{", "@"))
     document: dict[str, Any] | None = json_of("--event", written if is_text else f"@{written}", dict)

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from rich.text import Text
 
-from ...domain.agent import AgentRecord
-from ...domain.ownership import EVERY_SHARD
-from ...domain.text import counted
-from ..input.values import Reason
-from ..output.format import local, state
-from ..output.tables import print_table
-from ..runtime.session import session_of
+from ..domain.agent import AgentRecord
+from ..domain.ownership import EVERY_SHARD
+from ..domain.text import counted
+from .input.values import Reason
+from .output.format import local, state
+from .output.tables import print_table
+from .runtime.session import session_of
 
 if TYPE_CHECKING:
-    from ...domain.events import QueueGrant
-    from ...services.agent_grants import GrantVerb
+    from ..domain.events import QueueGrant
+    from ..services.agent_grants import GrantVerb
 
 _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]

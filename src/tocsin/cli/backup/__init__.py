@@ -1,1 +1,0 @@
-"""Commands that make, verify and restore backups."""

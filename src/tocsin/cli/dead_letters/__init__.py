@@ -1,1 +1,0 @@
-"""`tocsin dead-letters`: commands for dead letters."""

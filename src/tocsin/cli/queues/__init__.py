@@ -1,1 +1,0 @@
-"""`tocsin queues`."""
