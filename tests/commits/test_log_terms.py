@@ -10,7 +10,7 @@ from tests.domain.given import NOON
 from tocsin.adapters.log_terms import LogTerms
 from tocsin.domain.commit import Commit, CommitEvent, LogHead
 from tocsin.domain.log_events import Began, Left, LogEvent, encode
-from tocsin.services.explain.evidence import Gap, gaps
+from tocsin.domain.replay import Gap, gaps
 
 
 def commits(*stored: tuple[str, int, Sequence[LogEvent | CommitEvent]]) -> list[Commit]:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import cast
 
 from tocsin import subjects
-from tocsin.domain import ledger
+from tocsin.domain import ledger, replay
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,
@@ -17,7 +17,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.ledger import Ledger
 from tocsin.domain.log_events import LeaderChange
-from tocsin.services.explain import Answer, Evidence, judge
+from tocsin.services.explain import Answer, judge
 
 ADA = Actor(identity="ada")
 
@@ -88,10 +88,10 @@ class Past:
         return self
 
     @property
-    def evidence(self) -> Evidence:
+    def evidence(self) -> replay.Past:
         definitions = [cast("Recorded[DefinitionFact]", r) for r in self.facts if isinstance(r.message, DefinitionFact)]
         decisions = [cast("Recorded[Due | Passed]", r) for r in self.facts if isinstance(r.message, Due | Passed)]
-        return Evidence("job", definitions, decisions, self.leaders, self.now)
+        return replay.Past("job", definitions, decisions, self.leaders, self.now)
 
     def why(self, at: str) -> tuple[Answer, ...]:
         return judge(self.evidence, datetime.fromisoformat(at))

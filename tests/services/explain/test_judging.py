@@ -9,8 +9,8 @@ import pytest
 from tests.services.explain.past import ADA, Past, utc
 from tocsin.domain import ids
 from tocsin.domain.ledger import JobNotFound
-from tocsin.services.explain import Gap, judge, latest
-from tocsin.services.explain.evidence import Verdict
+from tocsin.domain.replay import Gap, Verdict
+from tocsin.services.explain import judge
 
 BERLIN, LORD_HOWE, NEW_YORK = "Europe/Berlin", "Australia/Lord_Howe", "America/New_York"
 
@@ -284,10 +284,10 @@ def test_late_edit_does_not_govern_earlier_decisions() -> None:
 
 
 def test_without_a_time_the_latest_occurrence_is_explained() -> None:
-    assert latest(hourly().ticked(DAY + "10:00").until(DAY + "10:59").evidence) == utc(DAY + "10:00")
-    assert latest(hourly().until(DAY + "09:59").evidence) is None
-    assert latest(hourly().deleted(DAY + "11:30").until(DAY + "18:00").evidence) == utc(DAY + "11:00")
-    assert latest(Past(None).defined(DAY + "09:00").until(DAY + "10:00").evidence) is None
+    assert hourly().ticked(DAY + "10:00").until(DAY + "10:59").evidence.latest() == utc(DAY + "10:00")
+    assert hourly().until(DAY + "09:59").evidence.latest() is None
+    assert hourly().deleted(DAY + "11:30").until(DAY + "18:00").evidence.latest() == utc(DAY + "11:00")
+    assert Past(None).defined(DAY + "09:00").until(DAY + "10:00").evidence.latest() is None
 
 
 def test_a_job_that_never_was_is_not_found() -> None:

@@ -11,9 +11,9 @@ from tests.properties import examples
 from tests.services.explain.past import Past
 from tocsin.domain import ledger
 from tocsin.domain.events import Due, Passed
+from tocsin.domain.replay import Verdict
 from tocsin.services.audit import audit
 from tocsin.services.explain import judge
-from tocsin.services.explain.evidence import Verdict
 
 Command: TypeAlias = tuple[str, object]
 

@@ -15,7 +15,6 @@ from tocsin.services.calculations import Effort
 from tocsin.services.timeline import Mark, Window
 from tocsin.services.timeline.buckets import Buckets
 from tocsin.services.timeline.marks import marks_of
-from tocsin.services.timeline.regimes import Ledger, seen_everything
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STATUSES = ("completed", "failed", "skipped", "running")
@@ -87,17 +86,12 @@ def passed_of(past: Past) -> list[PassedSpan]:
     ]
 
 
-def ledger_of(past: Past) -> Ledger:
-    """The ledger, seen by a caller without limits."""
-    return Ledger(past.evidence, seen_everything(past.evidence.definitions))
-
-
 def marks(past: Past, window: Window, rows: Sequence[ExecutionRow] | None = None) -> list[Mark]:
     """Every mark."""
     shown = [
         each for each in (rows_of(past) if rows is None else rows) if window.since <= each.scheduled_time < window.until
     ]
-    listed, is_complete = marks_of(ledger_of(past), shown, window, Effort(EFFORT_S), most=100_000)
+    listed, is_complete = marks_of(past.evidence, shown, window, Effort(EFFORT_S), most=100_000)
     assert is_complete
     return listed
 
@@ -105,8 +99,8 @@ def marks(past: Past, window: Window, rows: Sequence[ExecutionRow] | None = None
 def buckets(past: Past, window: Window, width: timedelta) -> Buckets:
     """The buckets of one width."""
     spans = window.spans(width)
-    covered, ledger, counted = window.covered(spans), ledger_of(past), Buckets(spans, Effort(EFFORT_S))
+    covered, ledger, counted = window.covered(spans), past.evidence, Buckets(spans, Effort(EFFORT_S))
     counted.add_executions(counts_of(rows_of(past), width), ledger)
     counted.add_passed(passed_of(past), ledger)
-    counted.add_stretches(ledger.stretches(covered))
+    counted.add_stretches(ledger.stretches(covered.since, covered.until))
     return counted

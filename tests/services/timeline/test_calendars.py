@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.services.explain.past import Past, utc
-from tests.services.timeline.shown import counts_of, ledger_of, row
+from tests.services.timeline.shown import counts_of, row
 from tocsin.domain.execution_counts import PERIOD
 from tocsin.ports import ExecutionCount, ExecutionRow, History, PassedSpan
 from tocsin.ports.queries import CountQuery
@@ -53,7 +53,7 @@ async def calendar(
     rows: Sequence[ExecutionRow], since: datetime, days: int, zone: str
 ) -> tuple[list[CalendarDay], list[timedelta]]:
     history = Counted(rows)
-    ledger = ledger_of(Past().defined("2026-01-01T00:00"))
+    ledger = Past().defined("2026-01-01T00:00").evidence
     window = Window.of(since, since + timedelta(days=days), 100)
     return await read_calendar(cast("History", history), ledger, window, zone, in_place), history.widths
 

@@ -1,6 +1,7 @@
 """Timelines of pasts that the real domain made: marks as `why` judges them, and buckets that count them."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.services.explain.past import Past, utc
 from tests.services.explain.test_random_pasts import STARTS, Command, commands, definitions, lived
-from tests.services.timeline.shown import EPOCH, buckets, ledger_of, marks, row
+from tests.services.timeline.shown import EPOCH, buckets, marks, row
 from tocsin.domain import ids
 from tocsin.domain.ledger import JobNotFound
 from tocsin.ports.queries import InvalidQuery
@@ -20,7 +21,8 @@ from tocsin.services.explain import judge
 from tocsin.services.timeline import MAX_BUCKETS, Span, Window
 from tocsin.services.timeline.buckets import Buckets
 from tocsin.services.timeline.marks import marks_of
-from tocsin.services.timeline.regimes import Ledger, gaps_of
+from tocsin.services.timeline.reader import gaps_of
+from tocsin.services.timeline.revisions import versions_of
 
 BERLIN = "Europe/Berlin"
 STATUSES = {"pending", "running", "completed", "failed", "cancelled", "skipped", "fired"}
@@ -76,7 +78,7 @@ def test_marks_agree_with_why_and_buckets_count_them(
         expected = Counter[str]()
         for mark in here:
             expected[mark.decision] += mark.count
-        if "@every" not in {str(r.definition.schedule)[:6] for r in ledger_of(past).all if r.definition}:
+        if "@every" not in {str(r.definition.schedule)[:6] for r in past.evidence.regimes if r.definition}:
             assert dict(bucket.counts) == expected
         else:  # intervals count from a run that buckets do not read, so a pause may be counted from another
             assert {d: n for d, n in bucket.counts.items() if d in STATUSES} == {
@@ -212,34 +214,34 @@ def test_instant_without_an_execution_has_fired() -> None:
 def test_too_many_marks_are_not_complete() -> None:
     past = Past("* * * * * *").defined(DAY + "09:30")
     shown = window(DAY + "09:30", DAY + "19:30")
-    listed, is_complete = marks_of(ledger_of(past), [], shown, Effort(60), most=50)
+    listed, is_complete = marks_of(past.evidence, [], shown, Effort(60), most=50)
     assert (len(listed), is_complete) == (50, False)
-    _, is_complete = marks_of(ledger_of(past), [], shown, Effort(0), most=50)
+    _, is_complete = marks_of(past.evidence, [], shown, Effort(0), most=50)
     assert not is_complete
 
 
 def test_buckets_end_when_their_effort_is_spent() -> None:
     shown = window(DAY + "09:00", DAY + "19:00")
-    ledger = ledger_of(hourly())
+    ledger = hourly().evidence
     counted = Buckets(shown.spans(timedelta(hours=1)), Effort(0))
-    counted.add_stretches(ledger.stretches(shown))
+    counted.add_stretches(ledger.stretches(shown.since, shown.until))
     assert not counted.is_complete
 
 
 def test_definitions_of_others_hide_their_instants() -> None:
     past = hourly().ticked(DAY + "10:00").deleted(DAY + "10:30").defined(DAY + "11:30").ticked(DAY + "12:00")
-    first, deletion, second = (regime.fact.sequence for regime in ledger_of(past).all)
+    first, deletion, second = (regime.fact.sequence for regime in past.evidence.regimes)
     shown = window(DAY + "09:00", DAY + "12:30")
     for seen, hours, versions in (([first], [10], [first, deletion]), ([second], [12], [second]), ([], [], [])):
-        ledger = Ledger(past.evidence, seen)
+        ledger = replace(past.evidence, seen=seen)
         listed, _ = marks_of(ledger, [], shown, Effort(60), most=50)
         assert [mark.at.hour for mark in listed] == hours
-        assert [version.sequence for version in ledger.versions(shown)] == versions
+        assert [version.sequence for version in versions_of(ledger, shown)] == versions
 
 
 def test_versions_begin_with_the_last_before() -> None:
     past = hourly().paused(DAY + "09:40").resumed(DAY + "10:40").defined(DAY + "11:40", timeout=60)
-    versions = ledger_of(past).versions(window(DAY + "10:00", DAY + "11:00"))
+    versions = versions_of(past.evidence, window(DAY + "10:00", DAY + "11:00"))
     assert [(version.kind, version.by, version.reason) for version in versions] == [
         ("paused", "ada", "too loud"),
         ("resumed", "ada", None),
@@ -249,7 +251,7 @@ def test_versions_begin_with_the_last_before() -> None:
 
 def test_undefined_job_is_not_found() -> None:
     with pytest.raises(JobNotFound):
-        Ledger(Past().evidence, ())
+        _ = Past().evidence.regimes
 
 
 GAPS = {

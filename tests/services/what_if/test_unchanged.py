@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tests.services.what_if.history import History
-from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Due, Message, Passed, Recorded
+from tocsin.domain.replay import Past
 from tocsin.domain.what_if import Outcome, RecordedJob, Runs, Side, Slots, TimeReplay
 from tocsin.services.calculations import in_place
 from tocsin.services.what_if import PastReader, Question, Replays, WhatIf, Window
@@ -116,7 +116,8 @@ def test_instant_after_a_slow_append_keeps_its_decision() -> None:
         Recorded(fact, "", number, start + timedelta(seconds=stored)) for number, (fact, stored) in enumerate(facts, 1)
     )
     since, until = start - timedelta(seconds=1), start + timedelta(seconds=5)
-    recorded = RecordedJob("often", until, ledger.fold([defined]), Runs(since), [], cast("list[Any]", decisions))
+    past = Past("often", cast("list[Any]", [defined]), decisions, (), until)
+    recorded = RecordedJob(past, Runs(since))
     replay = TimeReplay(recorded, None, since, until)
     assert replay.advance(lambda: False)
     assert [decided.fact for decided in replay.decided] == [fact for fact, _ in facts[1:]]

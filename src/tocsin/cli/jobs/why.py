@@ -14,9 +14,10 @@ from ...domain import duration
 from ...domain.definition import EventTrigger
 from ...domain.events import Actor, EventIgnored, Skipped
 from ...domain.ids import is_execution_id
+from ...domain.replay import Gap, Verdict
 from ...domain.schedule.clock_changes import local_time
 from ...domain.text import printable
-from ...services.explain import Answer, Gap, Outcome, Verdict, triggers_of
+from ...services.explain import Answer, Outcome, triggers_of
 from ..input.values import JobName
 from ..output import event_lines
 from ..output.event_lines import FactPage

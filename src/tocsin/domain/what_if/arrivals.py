@@ -8,9 +8,9 @@ from typing import Final
 
 from .. import execution_plan, ids
 from ..definition import JobDefinition
-from ..events import Due, Requested, Skipped
-from .outcomes import Outcome, Status, end_of, outcome_of
-from .recorded import BY_LOCK, Moment, RecordedJob, Run, Usual, begin_of, usual_of
+from ..events import Due, Requested
+from ..replay import INSTANT
+from .runs import Moment, Outcome, RecordedJob, Run, Shard, Status, Usual, begin_of, usual_of
 from .time_replay import CANDIDATE, Decided
 
 UNRECORDED: Final = 2**61
@@ -57,7 +57,7 @@ class Arrivals:
 
     def __post_init__(self) -> None:
         for decision in self.recorded.decisions:
-            if isinstance(decision.message, Due) and decision.time <= self.recorded.known_until:
+            if isinstance(decision.message, Due) and decision.time <= self.recorded.past.now:
                 self._decided_at[decision.message.scheduled_time] = decision.time
         for run in self._runs.values():
             if (at := self._instant_of(run)) is not None:
@@ -65,8 +65,7 @@ class Arrivals:
         moments = ((run, self._needs_lock_at(run)) for run in self._runs.values() if run.begun is not None)
         planning = [max(_ZERO, moment.time - self._requested_at(run)) for run, moment in moments if moment is not None]
         handing_over = [wait for run in self._runs.values() if (wait := self._handing_over(run)) is not None]
-        runs = chain(self.recorded.runs.finished, self._runs.values())
-        self.usual = usual_of(runs, planning, handing_over)
+        self.usual = usual_of(chain(self.recorded.runs.finished, self._runs.values()), planning, handing_over)
 
     @property
     def _runs(self) -> Mapping[str, Run]:
@@ -75,10 +74,15 @@ class Arrivals:
     def recorded_outcomes(self) -> Iterator[Outcome]:
         """Yield what the log says of the executions that were requested in the window."""
         for run in self._runs.values():
-            if run.begun is not None and self._is_of_window(run):
-                outcome = outcome_of(self.recorded.job, run, self._requested_at(run))
-                if outcome is not None:
-                    yield outcome
+            if run.begun is None or run.request is None or not self._is_of_window(run):
+                continue
+            outcome = self._outcome(run.request, run.execution_id, run.shard, self._requested_at(run))
+            outcome.status, outcome.reason = run.status
+            outcome.found_lock_held = run.queued is not None or bool(run.cancellations) or run.was_skipped_by_lock
+            outcome.admitted_at = None if run.held is None else run.held.time
+            outcome.started_at = run.started_at
+            outcome.ended_at = None if run.ended is None else run.ended.time
+            yield outcome
 
     def carried_over(self) -> Iterator[Arrival]:
         """Yield the executions that were requested before the window, and were not over then."""
@@ -91,10 +95,10 @@ class Arrivals:
 
         `definition`: the definition to try; None: the recorded executions keep their plans.
         """
-        shards: Sequence[str | None] = sorted({run.shard for run in self._runs.values() if run.shard}) or [None]
+        shards: Sequence[Shard] = sorted({run.shard for run in self._runs.values() if run.shard}) or [None]
         for decision in decided:
             if isinstance(decision.fact, Due) and decision.definition is not None:
-                yield from self._of_due(decision, decision.fact, definition, shards)
+                yield from self._of_due(decision.fact, decision.definition, decision.stored, shards, definition)
         for run in self._runs.values():
             if self._is_of_window(run) and self._instant_of(run) is None and run.request is not None:
                 request = run.request
@@ -103,86 +107,66 @@ class Arrivals:
                 yield self._of_run(run, request, self._requested_at(run))
 
     def _of_due(
-        self, decision: Decided, due: Due, definition: JobDefinition | None, shards: Sequence[str | None]
+        self, due: Due, rule: JobDefinition, stored: datetime, shards: Sequence[Shard], tried: JobDefinition | None
     ) -> Iterator[Arrival]:
-        if runs := self._of_instant.get(due.scheduled_time, ()):
-            for run in runs:
-                request = run.request
-                if request is not None and definition is not None and decision.definition is not None:
-                    request = execution_plan.planned_again(
-                        request, decision.definition, due.definition, decision.stored
-                    )
-                yield self._of_run(run, request, decision.stored)
-        elif decision.definition is not None and due.scheduled_time not in self._decided_at:
-            for shard in shards if decision.definition.partition is not None else (None,):
-                request = execution_plan.from_due(due, decision.definition, decision.stored)
-                yield self._unrecorded(request, shard, decision.stored)
+        for run in (runs := self._of_instant.get(due.scheduled_time, ())):
+            request = run.request
+            if request is not None and tried is not None:
+                request = execution_plan.planned_again(request, rule, due.definition, stored)
+            yield self._of_run(run, request, stored)
+        if runs or due.scheduled_time in self._decided_at:
+            return
+        for shard in shards if rule.partition is not None else (None,):
+            request = execution_plan.from_due(due, rule, stored)
+            name = request.execution_id if shard is None else ids.shard_execution_id(request.execution_id, shard)
+            outcome = self._outcome(request, name, shard, stored, is_estimated=True)
+            yield self._arrival(outcome, request, None, Moment(stored + self.usual.planning, UNRECORDED))
 
     def _of_run(self, run: Run, request: Requested | None, requested_at: datetime) -> Arrival:
-        at, handing_over = self._needs_lock_at(run), self._handing_over(run)
-        arrival = Arrival(
-            self._outcome(run, request, requested_at),
-            request,
-            run,
-            None if at is None else Moment(max(at.time, requested_at), at.sequence),
-            self.usual.handing_over if handing_over is None else handing_over,
-            self.usual.starting,
-            self.usual.starting + self.usual.duration,
-        )
+        at = self._needs_lock_at(run)
+        is_unknown = request is not None and run.held_from is None
+        outcome = self._outcome(request, run.execution_id, run.shard, requested_at, is_estimated=is_unknown)
+        needs_lock_at = None if at is None else Moment(max(at.time, requested_at), at.sequence)
+        arrival = self._arrival(outcome, request, run, needs_lock_at)
+        if (handing_over := self._handing_over(run)) is not None:
+            arrival.handing_over = handing_over
         if run.cancellations:
             arrival.further_requests = run.cancellations[1:]
             if run.acquired is not None and run.queued is None:
                 arrival.taking = max(_ZERO, run.acquired.time - run.cancellations[-1].time)
-        held_from = run.held_from
-        is_admitted = held_from is not None and (run.ended is None or run.ended >= held_from)
-        if not is_admitted or held_from is None:
-            if run.ended is not None and not _is_skipped_by_lock(run):
-                arrival.ends_unadmitted, arrival.ends = run.ended, end_of(run)
+        if run.held is None:
+            if run.ended is not None and not run.was_skipped_by_lock:
+                arrival.ends_unadmitted, arrival.ends = run.ended, run.status
             return arrival
-        begin = begin_of(run.request, held_from.time)
+        begin = begin_of(run.request, run.held.time)
         arrival.starting = None if run.started_at is None else run.started_at - begin
-        if run.ended is None:
-            # It was still active.
-            arrival.holding = max(arrival.holding, self.recorded.known_until - begin + timedelta(microseconds=1))
+        if run.ended is None:  # it was still active
+            arrival.holding = max(arrival.holding, self.recorded.past.now - begin + INSTANT)
         elif run.superseded_by is not None and run.ended.time > self.recorded.runs.since:
             arrival.holding = max(arrival.holding, run.ended.time - begin)
         else:
             arrival.holding = run.ended.time - begin
-            arrival.ends, arrival.end_sequence = end_of(run), run.ended.sequence
-        arrival.outcome.is_estimated = run.ended is None or run.superseded_by is not None
+            arrival.ends, arrival.end_sequence = run.status, run.ended.sequence
+        outcome.is_estimated = run.ended is None or run.superseded_by is not None
         return arrival
 
-    def _outcome(self, run: Run, request: Requested | None, requested_at: datetime) -> Outcome:
-        if request is None:
-            return Outcome(self.recorded.job, run.execution_id, "cron", requested_at, run.shard, requested_at)
-        return Outcome(
-            *(self.recorded.job, run.execution_id, request.trigger, request.scheduled_time, run.shard, requested_at),
-            is_estimated=run.held_from is None,
-        )
-
-    def _unrecorded(self, request: Requested, shard: str | None, requested_at: datetime) -> Arrival:
-        """Return the arrival of an execution that the log does not have."""
-        name = request.execution_id if shard is None else ids.shard_execution_id(request.execution_id, shard)
-        outcome = Outcome(
-            *(request.job, name, request.trigger, request.scheduled_time, shard, requested_at), is_estimated=True
-        )
+    def _arrival(self, outcome: Outcome, request: Requested | None, run: Run | None, at: Moment | None) -> Arrival:
         usual = self.usual
-        return Arrival(
-            outcome,
-            request,
-            None,
-            Moment(requested_at + usual.planning, UNRECORDED),
-            usual.handing_over,
-            usual.starting,
-            usual.starting + usual.duration,
-        )
+        return Arrival(outcome, request, run, at, usual.handing_over, usual.starting, usual.starting + usual.duration)
+
+    def _outcome(
+        self, request: Requested | None, name: str, shard: Shard, at: datetime, *, is_estimated: bool = False
+    ) -> Outcome:
+        if request is None:
+            return Outcome(self.recorded.job, name, "cron", at, shard, at)
+        job, trigger, scheduled_time = self.recorded.job, request.trigger, request.scheduled_time
+        return Outcome(job, name, trigger, scheduled_time, shard, at, is_estimated=is_estimated)
 
     def _instant_of(self, run: Run) -> datetime | None:
         """Return the instant of an execution if it was decided in the window."""
         request = run.request
-        if request is None or request.trigger != "cron" or request.scheduled_time not in self._decided_at:
-            return None
-        return request.scheduled_time
+        is_decided = request is not None and request.trigger == "cron" and request.scheduled_time in self._decided_at
+        return request.scheduled_time if request is not None and is_decided else None
 
     def _is_of_window(self, run: Run) -> bool:
         if self._instant_of(run) is not None:
@@ -202,10 +186,8 @@ class Arrivals:
         """Return when the lock was decided on, or not needed for the admission."""
         if run.cancellations:
             return run.cancellations[0]
-        moment = run.ended if _is_skipped_by_lock(run) else run.queued or run.held_from
-        if moment is None:
-            return None
-        if run.queued is not None or _is_skipped_by_lock(run):
+        moment = run.ended if run.was_skipped_by_lock else run.queued or run.held_from
+        if moment is not None and (run.queued is not None or run.was_skipped_by_lock):
             # The decision rests on a holder that was active. It may be stored just after the end of that holder.
             holder = self._runs.get(run.blocker or "")
             if holder is not None and holder.ended is not None:
@@ -218,17 +200,10 @@ class Arrivals:
         None: it did not wait for the lock.
         """
         before = self._runs.get(run.predecessor or "")
-        while before is not None and _acquired_when_over(before):
-            before = self._runs.get(before.predecessor or "")
+        while before is not None and before.acquired is not None and before.ended is not None:
+            if before.ended >= before.acquired:
+                break
+            before = self._runs.get(before.predecessor or "")  # it was cancelled before its turn came
         if run.acquired is None or run.queued is None or before is None or before.ended is None:
             return None
         return max(_ZERO, run.acquired.time - before.ended.time)
-
-
-def _acquired_when_over(run: Run) -> bool:
-    """Return whether an execution was cancelled while it waited, before its turn came."""
-    return run.acquired is not None and run.ended is not None and run.ended < run.acquired
-
-
-def _is_skipped_by_lock(run: Run) -> bool:
-    return isinstance(run.end, Skipped) and run.end.reason in BY_LOCK

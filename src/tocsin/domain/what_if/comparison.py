@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from typing import Final, TypeAlias
 
 from ..events import Due, TriggerKind
-from .outcomes import Outcome, Status, overlapping
-from .recorded import Decision, Usual
+from ..replay import Decision
+from .runs import Outcome, Status, Usual, overlapping
 
 MAX_LISTED: Final = 100
 """ListedInstants and executions that each list of a job names; the others are counted."""

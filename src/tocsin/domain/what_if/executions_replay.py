@@ -15,8 +15,7 @@ from ..task_lanes import TaskLanes
 from ..task_offers import Offer
 from ..token_bucket import TokenBucket
 from .arrivals import UNRECORDED, Arrival
-from .outcomes import SUPERSEDED, Outcome, Status
-from .recorded import Moment, RecordedJob, begin_of
+from .runs import SUPERSEDED, Moment, Outcome, RecordedJob, Status, begin_of
 from .time_replay import IsSpent
 
 UNLIMITED: Final = 2**31

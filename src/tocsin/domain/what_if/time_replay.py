@@ -8,16 +8,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from statistics import median
-from typing import Final, TypeAlias, cast
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from .. import ledger
 from ..definition import JobDefinition
 from ..events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
 from ..ledger import PUNCTUALITY, JobNotFound, Ledger, Lookahead
 from ..ledger.instants import undecided_occurrences
+from ..replay import Decision, Gap
 from ..schedule import Occurrence
-from .recorded import Absence, Decision, Moment, RecordedJob
+from .runs import Moment, RecordedJob, median_of
 
 IsSpent: TypeAlias = Callable[[], bool]
 
@@ -54,7 +54,7 @@ class TimeReplay:
     definition: JobDefinition | None
     since: datetime
     until: datetime
-    absences: Sequence[Absence] = ()
+    absences: Sequence[Gap] = ()
     lookahead: Lookahead = field(default_factory=Lookahead)
     decided: list[Decided] = field(default_factory=list)
     _state: Ledger = ledger.initial
@@ -63,7 +63,7 @@ class TimeReplay:
 
     def __post_init__(self) -> None:
         self._when = _DecisionTimes.of(self.recorded, self.since, self.absences, self.lookahead)
-        if self.until > self.recorded.known_until:
+        if self.until > self.recorded.past.now:
             self._when.undecided_from = None  # in the future a ticker leads again
         self._changes = [
             change for change in self.recorded.changes if change.time <= self.until and not _is_of_ticker(change)
@@ -136,9 +136,8 @@ class TimeReplay:
             self._state = ledger.evolve(self._state, Recorded(fact, "", moment.sequence, moment.time))
 
 
-@dataclass(frozen=True, slots=True)
-class _Late:
-    """ListedInstants from `first` on that were decided late, at `decided`."""
+class _Late(NamedTuple):
+    """Instants from `first` on that were decided late, at `decided`."""
 
     first: datetime
     decided: Moment
@@ -156,14 +155,14 @@ class _DecisionTimes:
     times: dict[tuple[str, datetime], datetime] = field(default_factory=dict)
     """When recorded decisions were stored, by type and last instant."""
     late: list[_Late] = field(default_factory=list)
-    absences: Sequence[Absence] = ()
+    absences: Sequence[Gap] = ()
     undecided_from: datetime | None = None
     """The first instant on which no decision was recorded."""
     delay: timedelta = timedelta()
 
     @classmethod
     def of(
-        cls, recorded: RecordedJob, not_before: datetime, absences: Sequence[Absence], lookahead: Lookahead
+        cls, recorded: RecordedJob, not_before: datetime, absences: Sequence[Gap], lookahead: Lookahead
     ) -> "_DecisionTimes":
         times = cls(not_before, absences=absences)
         delays: list[timedelta] = []
@@ -181,9 +180,9 @@ class _DecisionTimes:
                 times.late.append(_Late(first, moment))
             if not is_late:
                 delays.append(decision.time - first)
-        times.late.sort(key=lambda late: late.first)
+        times.late.sort()
         if delays:
-            times.delay = max(timedelta(), timedelta(seconds=median(delay.total_seconds() for delay in delays)))
+            times.delay = max(timedelta(), median_of(delays))
         return times
 
     def of_instant(self, at: datetime) -> Moment | None:
@@ -221,8 +220,9 @@ def _first_instants(
     The last pair has an instant without a decision, if there is one.
     """
     state = recorded.start
-    facts = cast("list[Recorded[Message]]", [*recorded.changes, *recorded.decisions])
-    for fact in sorted(facts, key=lambda fact: fact.sequence):
+    for fact in recorded.facts:
+        if fact.time <= recorded.runs.since:
+            continue
         match fact.message:
             case Due() as due:
                 yield due.scheduled_time, cast("Recorded[Decision]", fact)
@@ -232,7 +232,7 @@ def _first_instants(
             case _:
                 pass
         state = ledger.evolve(state, fact)
-    if (undecided := next(_undecided(state, recorded.known_until, lookahead), None)) is not None:
+    if (undecided := next(_undecided(state, recorded.past.now, lookahead), None)) is not None:
         yield undecided.at, None
 
 

@@ -1,11 +1,11 @@
 """The reason why a job ran, or did not.
 
-    ExplainReader (reads the log) ──definitions, decisions, leadership──▶ judge ──▶ Answer ──execution──▶ Outcome
+    PastReader (reads the log) ──Past──▶ judge ──▶ Answer ──execution──▶ Outcome
 
 `judge` is pure: the same events give the same answer everywhere.
 """
 
-from .evidence import *
+from .answers import *
 from .judgement import *
 from .reader import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once

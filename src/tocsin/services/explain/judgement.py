@@ -1,48 +1,37 @@
-"""The judgement of an instant."""
+"""The judgement of one instant in the past of a job."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
+from ...domain.replay import INSTANT, Decision, InForce, Past
 from ...domain.schedule import Occurrence, Schedule, moved_to
 from ...domain.schedule.clock_changes import instants_of, is_repeated, skipped
-from .evidence import (
-    Answer,
-    Evidence,
-    Regime,
-    Verdict,
-    gap_around,
-    last_instant,
-    regimes_of,
-    registration_of,
-    registrations,
-    since,
-)
+from .answers import Answer
 
-INSTANT: Final = timedelta(microseconds=1)
 _SECOND: Final = timedelta(seconds=1)
+_SILENT: Final = frozenset({"paused", "disabled"})
 
 
-def judge(evidence: Evidence, moment: datetime) -> tuple[Answer, ...]:
+def judge(past: Past, moment: datetime) -> tuple[Answer, ...]:
     """Return the decision on an instant; several if a (naive) local time came twice.
 
     Raises:
         JobNotFound: no event mentions the job.
         ScheduleError: its schedule is no longer valid.
     """
-    regimes = regimes_of(evidence)
     if moment.tzinfo is not None:
-        return (_judged(evidence, regimes, moment),)
+        return (_judged(past, moment),)
     return tuple(
-        replace(_judged(evidence, regimes, at, local=None if exists else moment), local_exists=exists)
-        for at, exists in _meant(regimes, moment)
+        replace(_judged(past, at, local=None if exists else moment), local_exists=exists)
+        for at, exists in _meant(past, moment)
     )
 
 
-def default_instant(evidence: Evidence) -> datetime:
+def default_instant(past: Past) -> datetime:
     """Return the instant (UTC) to explain if the user names none.
 
     It is the latest instant that the schedule named since the job was registered. If a pause, a disabling or a deletion came after it, or the job was
@@ -52,54 +41,20 @@ def default_instant(evidence: Evidence) -> datetime:
         JobNotFound: no event mentions the job.
         ScheduleError: its schedule is no longer valid.
     """
-    regimes = regimes_of(evidence)
-    newest, last = regimes[-1], latest(since(evidence, registrations(evidence)[-1]))
-    soon = evidence.now + _SECOND
+    newest, last, soon = past.regimes[-1], past.latest(), past.now + _SECOND
     schedule = newest.schedule
     if schedule is None:
         return soon
-    if last is not None and (not newest.is_silent or last > began(regimes, newest).fact.time):
+    if last is not None and (newest.silence is None or last > past.began(newest).fact.time):
         return last
-    return schedule.next_after(soon, anchor=anchor(evidence, newest, soon)) or soon
+    return schedule.next_after(soon, anchor=past.anchor(newest, soon)) or soon
 
 
-def latest(evidence: Evidence) -> datetime | None:
-    """Return the latest named instant (UTC) up to now, or None.
-
-    Raises:
-        JobNotFound: no event mentions the job.
-    """
-    for regime in reversed(regimes_of(evidence)):
-        schedule, since = regime.schedule, regime.fact.time
-        if schedule is None or since >= evidence.now:
-            continue
-        until = min(evidence.now, regime.until or evidence.now)
-        instant = schedule.latest_until(until, after=since, anchor=anchor(evidence, regime, until))
-        if instant is not None:
-            return instant
-    return None
-
-
-def _governing(evidence: Evidence, regimes: Sequence[Regime], at: datetime) -> Regime | None:
-    """Return the last regime that began before an instant.
-
-    A regime does not govern decisions that were stored before it.
-    """
-    for regime in reversed(regimes):
-        decided_before = any(
-            decision.sequence < regime.fact.sequence and last_instant(decision.message) >= at
-            for decision in evidence.decisions
-        )
-        if regime.fact.time < at and not decided_before:
-            return regime
-    return None
-
-
-def _meant(regimes: Sequence[Regime], local: datetime) -> list[tuple[datetime, bool]]:
+def _meant(past: Past, local: datetime) -> list[tuple[datetime, bool]]:
     """Return the instants of a local time, by zone, and whether each exists."""
     reigns = [
         (regime.fact.time, regime.until, regime.definition.timezone)
-        for regime in regimes
+        for regime in past.regimes
         if regime.definition is not None
     ]
     fates = {
@@ -119,78 +74,54 @@ def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
     return [(at, True) for at in instants] or [(skipped(timezone, local), False)]
 
 
-def anchor(evidence: Evidence, regime: Regime, at: datetime) -> datetime:
-    """Return the start of intervals: any firing, counted back to before `at`."""
-    schedule = regime.schedule
-    fired = [d.message.scheduled_time for d in evidence.decisions if isinstance(d.message, Due)]
-    of_this = [
-        d.message.scheduled_time
-        for d in evidence.decisions
-        if isinstance(d.message, Due) and d.message.definition == regime.sequence
-    ]
-    registered = registration_of(evidence, regime)[0].time
-    before = max((time for time in fired if registered < time <= regime.fact.time), default=None)
-    origin = of_this[0] if of_this else before or regime.anchor
-    if schedule is not None and schedule.interval and origin >= min(at, regime.fact.time):
-        steps = (origin - min(at, regime.fact.time)) // schedule.interval + 1
-        return origin - steps * schedule.interval
-    return origin
-
-
-def _judged(evidence: Evidence, regimes: Sequence[Regime], at: datetime, *, local: datetime | None = None) -> Answer:
-    regime = _governing(evidence, regimes, at)
+def _judged(past: Past, at: datetime, *, local: datetime | None = None) -> Answer:
+    regime = past.regime_at(at)
     if regime is None:
-        first = regimes[0]
+        first = past.regimes[0]
         timezone = first.definition.timezone if first.definition else "UTC"
-        answer = Answer(evidence.job, at, timezone, "before-the-job", since=first.fact.time, by=first.fact.message.by)
+        answer = Answer(past.job, at, timezone, "before-the-job", since=first.fact.time, by=first.fact.message.by)
         return replace(answer, facts=(first.fact,))
     schedule = regime.schedule
     if regime.definition is None or schedule is None:
-        return _without_schedule(evidence, regimes, regime, at)
-    instants = list(_named(schedule, at, anchor(evidence, regime, at)))
+        return _without_schedule(past, regime, at)
+    instants = list(_named(schedule, at, past.anchor(regime, at)))
     named = next((instant for instant in instants if instant.skipped_local is None), None)
     left_out = [instant for instant in instants if instant.skipped_local is not None]
     leaves_out = next((instant for instant in left_out if local is None or instant.skipped_local == local), None)
     # A query for a nonexistent local time means that time, even if another occurrence fires at its instant.
     meant = (leaves_out or named) if local is not None else (named or leaves_out)
-    answer = _nearest(
-        evidence,
-        regime,
-        schedule,
-        Answer(
-            job=evidence.job,
-            at=meant.at if meant else at,
-            timezone=regime.definition.timezone,
-            verdict="not-scheduled",
-            schedule=regime.definition.schedule,
-            definition=regime.sequence,
-            skipped_local=meant.skipped_local if meant else local,
-            repeated=is_repeated(regime.definition.timezone, at),
-            facts=(regime.fact,),
-        ),
+    shown, origin = meant.at if meant else at, past.anchor(regime, meant.at if meant else at)
+    answer = Answer(
+        job=past.job,
+        at=shown,
+        timezone=regime.definition.timezone,
+        verdict="not-scheduled" if local is None else "no-such-local-time",
+        schedule=regime.definition.schedule,
+        definition=regime.sequence,
+        skipped_local=meant.skipped_local if meant else local,
+        repeated=is_repeated(regime.definition.timezone, at),
+        before=schedule.latest_until(shown - INSTANT, after=regime.fact.time, anchor=origin),
+        after=schedule.next_after(shown, anchor=origin),
+        facts=(regime.fact,),
     )
-    if meant is not None and meant.excluded:
-        why = schedule.exclusion(meant.at)
-        answer = replace(answer, exclusion=None if why is None else str(why), moved_to=moved_to(schedule, meant.at))
-    if local is not None and meant is None:
-        return replace(answer, verdict="no-such-local-time")
     if meant is None:
         return answer
-    decision = _decision(evidence, meant)
-    if decision is None:
-        return _undecided(evidence, began(regimes, regime), answer, meant)
-    return _decided(evidence, regimes, regime, answer, decision)
+    if meant.excluded:
+        why = schedule.exclusion(meant.at)
+        answer = replace(answer, exclusion=None if why is None else str(why), moved_to=moved_to(schedule, meant.at))
+    decision = past.decision(meant)
+    answer = replace(answer, verdict=past.verdict(regime, meant, decision))
+    return _undecided(past, regime, answer) if decision is None else _decided(past, regime, answer, decision)
 
 
-def _without_schedule(evidence: Evidence, regimes: Sequence[Regime], regime: Regime, at: datetime) -> Answer:
+def _without_schedule(past: Past, regime: InForce, at: datetime) -> Answer:
     fact = regime.fact
     if regime.definition is not None:
         zone = regime.definition.timezone
-        return Answer(evidence.job, at, zone, "on-demand", definition=regime.sequence, since=fact.time, facts=(fact,))
-    timezone = next(
-        (earlier.definition.timezone for earlier in reversed(regimes) if earlier.definition is not None), "UTC"
-    )
-    answer = Answer(evidence.job, at, timezone, "after-deletion", since=fact.time, facts=(fact,))
+        return Answer(past.job, at, zone, "on-demand", definition=regime.sequence, since=fact.time, facts=(fact,))
+    earlier = (earlier.definition for earlier in reversed(past.regimes))
+    timezone = next((definition.timezone for definition in earlier if definition is not None), "UTC")
+    answer = Answer(past.job, at, timezone, "after-deletion", since=fact.time, facts=(fact,))
     return replace(answer, by=fact.message.by, reason=fact.message.reason)
 
 
@@ -204,93 +135,36 @@ def _named(schedule: Schedule, at: datetime, anchor: datetime) -> Iterator[Occur
             yield occurrence
 
 
-def _nearest(evidence: Evidence, regime: Regime, schedule: Schedule, answer: Answer) -> Answer:
-    origin = anchor(evidence, regime, answer.at)
-    before = schedule.latest_until(answer.at - INSTANT, after=regime.fact.time, anchor=origin)
-    return replace(answer, before=before, after=schedule.next_after(answer.at, anchor=origin))
+def _undecided(past: Past, regime: InForce, answer: Answer) -> Answer:
+    if answer.at > past.now:
+        return answer if answer.verdict == "future-excluded" else _with_blame(answer, past.began(regime))
+    if answer.verdict != "undecided":
+        return answer
+    late = (past.now - answer.at).total_seconds()
+    return replace(answer, late_by=late, gap=past.gap_around(answer.at, None))
 
 
-def _decision(evidence: Evidence, meant: Occurrence) -> Recorded[Due | Passed] | None:
-    for decision in evidence.decisions:
-        match decision.message:
-            case Due(scheduled_time=at, dst_skip=leaves_out) if at == meant.at:
-                if meant.skipped_local is None or leaves_out:
-                    return decision
-            case Passed(start=start, until=until) if start < meant.at <= until:
-                return decision
-            case _:
-                pass
-    return None
-
-
-def _undecided(evidence: Evidence, regime: Regime, answer: Answer, meant: Occurrence) -> Answer:
-    if answer.at > evidence.now:
-        verdict: Verdict = "future"
-        if meant.excluded:
-            return replace(answer, verdict="future-excluded")
-        if meant.skipped_local is not None:
-            verdict = "no-such-local-time"
-        elif regime.paused:
-            verdict = "future-paused"
-        elif regime.definition is not None and not regime.definition.enabled:
-            verdict = "future-disabled"
-        return _with_blame(replace(answer, verdict=verdict), regime)
-    if any(last_instant(decision.message) >= answer.at for decision in evidence.decisions):
-        return replace(answer, verdict="unaccounted")
-    if meant.excluded:  # recorded when the last of its day has come
-        return replace(answer, verdict="excluded")
-    late = (evidence.now - answer.at).total_seconds()
-    gap = gap_around(answer.at, None, evidence.leadership)
-    return replace(answer, verdict="undecided", late_by=late, gap=gap)
-
-
-def _decided(
-    evidence: Evidence, regimes: Sequence[Regime], regime: Regime, answer: Answer, decision: Recorded[Due | Passed]
-) -> Answer:
+def _decided(past: Past, regime: InForce, answer: Answer, decision: Recorded[Decision]) -> Answer:
     fact = decision.message
     late = max(0.0, (decision.time - answer.at).total_seconds())
     answer = replace(answer, late_by=late, definition=fact.definition, facts=(*answer.facts, decision))
     if answer.skipped_local is not None:
-        return replace(answer, verdict="no-such-local-time")
+        return answer
     if isinstance(fact, Due):
-        gap = gap_around(answer.at, decision.time, evidence.leadership) if fact.catch_up else None
         execution_id = ids.occurrence_id(fact.job, fact.scheduled_time)
-        return replace(answer, verdict="fired", caught_up=fact.catch_up, gap=gap, execution_id=execution_id)
-    return _passed(evidence, regimes, regime, replace(answer, count=fact.count), decision)
+        answer = replace(answer, caught_up=fact.catch_up, execution_id=execution_id)
+    elif isinstance(fact, Passed):
+        answer = replace(answer, count=fact.count)
+    if answer.verdict in _SILENT:
+        return _with_blame(answer, past.began(regime))
+    if answer.verdict == "superseded":
+        later = (later for later in past.regimes if later.fact.sequence > regime.fact.sequence)
+        answer = _with_blame(answer, next(later, regime))
+    has_gap = answer.caught_up or answer.verdict in {"missed", "superseded"}
+    return replace(answer, gap=past.gap_around(answer.at, decision.time)) if has_gap else answer
 
 
-def _passed(
-    evidence: Evidence, regimes: Sequence[Regime], regime: Regime, answer: Answer, decision: Recorded[Due | Passed]
-) -> Answer:
-    fact = decision.message
-    match fact.reason if isinstance(fact, Passed) else None:
-        case "paused":
-            verdict: Verdict = "paused" if regime.paused else "disabled"
-            return _with_blame(replace(answer, verdict=verdict), began(regimes, regime))
-        case "dst_skip":
-            return replace(answer, verdict="no-such-local-time")
-        case "superseded":
-            change = next((later for later in regimes if later.fact.sequence > regime.fact.sequence), regime)
-            answer = _with_blame(replace(answer, verdict="superseded"), change)
-        case "excluded" | "poison" as reason:
-            return replace(answer, verdict=reason)
-        case _:
-            answer = replace(answer, verdict="missed")
-    return replace(answer, gap=gap_around(answer.at, decision.time, evidence.leadership))
-
-
-def began(regimes: Sequence[Regime], regime: Regime) -> Regime:
-    """Return the regime that began the pause or the disabling, through edits in between."""
-    current = regime
-    for earlier in reversed(regimes[: regimes.index(regime)]):
-        same = earlier.paused if regime.paused else earlier.definition is not None and not earlier.definition.enabled
-        if not same or earlier.definition is None:
-            break
-        current = earlier
-    return current if regime.is_silent else regime
-
-
-def _with_blame(answer: Answer, regime: Regime) -> Answer:
+def _with_blame(answer: Answer, regime: InForce) -> Answer:
     fact = regime.fact
     facts = answer.facts if fact in answer.facts else (fact, *answer.facts)
     return replace(answer, since=fact.time, by=fact.message.by, reason=fact.message.reason, facts=facts)

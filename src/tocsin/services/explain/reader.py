@@ -1,24 +1,21 @@
-"""The reads of a judgement: a job's definitions, and its time around an instant."""
+"""The reads of an explanation, beside the past of its job."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from itertools import chain
-from operator import attrgetter
-from typing import Final, TypeAlias, TypeVar, cast
+from typing import Final
 
 from ... import subjects
 from ...archive.stream_reader import decoded
 from ...domain import ids
-from ...domain.events import Defined, DefinitionFact, Due, Message, Passed, Recorded, Requested, Skipped, unfold
+from ...domain.events import Defined, Message, Recorded, Requested, Skipped, unfold
 from ...domain.ledger import Ledger
-from ...domain.log_events import LeaderChange
+from ...domain.replay import Past, Verdict
 from ...engine.ledger_reader import LedgerReader
 from ...ports import EventLog, StoredLog
 from ...ports.queries import require_year
-from ...subjects import TICKER_LEASE, Stream
+from ...subjects import Stream
 from ..calculations import Calculator, in_place
 from ..hold_ups import HoldUpReader
 from ..ignored_events import read_ignored
@@ -26,25 +23,10 @@ from ..jobs import MaySee
 from ..jobs.dependencies import all_visible, circle_of
 from ..operations.fan_out import read_fan_out
 from ..operations.lookup import ExecutionMatch
-from .evidence import (
-    Answer,
-    BackfilledRun,
-    Evidence,
-    Outcome,
-    Verdict,
-    hidden_from,
-    last_instant,
-    outcome_of,
-    registrations,
-    triggers_of,
-    without,
-)
+from ..past_reader import MARGIN, SeesDefinitions, SeesEvent, read_decisions, read_leaders, read_past
+from .answers import Answer, BackfilledRun, Outcome, outcome_of, triggers_of
 from .judgement import default_instant, judge
 
-M = TypeVar("M", bound=Message)
-
-MARGIN: Final = timedelta(minutes=1)
-"""The time before an instant at which its decision may be stored; clocks differ by less."""
 MAX_SCANNED: Final = 20_000
 """Executions of a job after an instant among which those of backfills are searched."""
 MAX_IGNORED: Final = 20
@@ -54,19 +36,10 @@ REFUSED_SINCE: Final = timedelta(days=1)
 TIME_OF_ID: Final = 13
 """Characters of an id that hold its time."""
 _DAY: Final = timedelta(days=1)
-_SEQUENCE: Final = attrgetter("sequence")
-DEFINITIONS: Final = ("defined", "paused", "resumed", "deleted")
-_TIME: Final = ("due", "passed")
 _WITHOUT_EVENTS: Final[frozenset[Verdict]] = frozenset({"fired", "before-the-job", "after-deletion"})
 """No event explains these verdicts."""
-
 _WITH_GAP: Final[frozenset[Verdict]] = frozenset({"undecided", "missed"})
 """The verdicts that the absence of a leader may explain."""
-
-SeesDefinitions: TypeAlias = Callable[[Sequence[Recorded[DefinitionFact]]], Collection[int]]
-"""Returns the sequences of those definitions of a job that the caller sees."""
-SeesEvent: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
-"""Returns whether the caller sees an event."""
 
 
 class ExplainReader:
@@ -104,34 +77,32 @@ class ExplainReader:
         """
         if at is not None:
             require_year("time", at, at.year)
-        evidence = await read_evidence(self._log, job)
-        hidden = () if self._sees is None else hidden_from(evidence, self._sees(evidence.definitions))
-        evidence = without(evidence, hidden)
+        known = await read_past(self._log, job)
+        newest = self._visible(known)
         if at is None:
-            newest = evidence
             at = await self._calculate(lambda _: default_instant(newest))
         # A naive time differs from the same time in UTC by at most a day.
-        begin = at if at.tzinfo is not None else at.replace(tzinfo=evidence.now.tzinfo) - _DAY
+        begin = at if at.tzinfo is not None else at.replace(tzinfo=newest.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
-        around = await read_decisions(self._stored, job, begin, end)
-        evidence = without(with_decisions(evidence, around), hidden)
-        judged = await self._calculate(lambda _: judge(evidence, at))
+        past = self._visible(known.with_decisions(await read_decisions(self._stored, job, begin, end)))
+        judged = await self._calculate(lambda _: judge(past, at))
         if any(answer.caught_up or answer.verdict in _WITH_GAP for answer in judged):
-            led = replace(evidence, leadership=await read_leaders(self._log, evidence.definitions, begin))
+            led = replace(past, leadership=await read_leaders(past, self._log, begin))
             judged = await self._calculate(lambda _: judge(led, at))
         answers = [await self._with_outcome(answer) for answer in judged]
-        answers = [await self._with_backfills(answer, evidence.now) for answer in answers]
-        return tuple([await self._with_events(answer, evidence) for answer in answers])
+        answers = [await self._with_backfills(answer, past.now) for answer in answers]
+        return tuple([await self._with_events(answer, past) for answer in answers])
 
-    async def _with_events(self, answer: Answer, evidence: Evidence) -> Answer:
+    def _visible(self, past: Past) -> Past:
+        return past if self._sees is None else past.without_hidden(self._sees(past.definitions))
+
+    async def _with_events(self, answer: Answer, past: Past) -> Answer:
         """Add the newest events that started nothing, if no run answers."""
-        governed = _with_definition(answer, evidence)
+        governed = _with_definition(answer, past)
         if answer.verdict in _WITHOUT_EVENTS or not triggers_of(governed):
             return answer
-        since = next(
-            part[0].time for part in registrations(evidence) if any(it.sequence == answer.definition for it in part)
-        )
-        until = min(answer.at, evidence.now)
+        since = next(regime.registered.time for regime in past.regimes if regime.fact.sequence == answer.definition)
+        until = min(answer.at, past.now)
         records = [record for record in await read_ignored(self._log, answer.job) if record.time <= until + MARGIN]
         ignored = await self._seen(record for record in records if record.time >= since)
         refused = await self._newest_refused(answer.job, since, until)
@@ -208,82 +179,12 @@ class ExplainReader:
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer
 
 
-async def read_evidence(log: EventLog, job: str) -> Evidence:
-    """Return the definitions of a job and its newest decisions, without the leaders."""
-    definitions, newest = await asyncio.gather(
-        read_all(log, *subjects.ledger_subjects(job, *DEFINITIONS)),
-        asyncio.gather(*map(log.last, subjects.ledger_subjects(job, *_TIME))),
-    )
-    return Evidence(
-        job=job,
-        definitions=of_kind(DefinitionFact, definitions),
-        decisions=sorted(_decisions(recorded for recorded in newest if recorded is not None), key=_SEQUENCE),
-        leadership=(),
-        now=await log.now(),  # after all others, so that no event is of the future
-    )
-
-
-async def read_leaders(
-    log: EventLog, definitions: Iterable[Recorded[DefinitionFact]], since: datetime
-) -> list[LeaderChange]:
-    """Return the leaders since the definition that was in force at a time."""
-    in_force = max((one.sequence for one in definitions if one.time <= since), default=0)
-    return await log.leaders(TICKER_LEASE, after=in_force)
-
-
-async def read_decisions(
-    stored: StoredLog, job: str, begin: datetime, end: datetime, *, most: int | None = None
-) -> list[Recorded[Due | Passed]]:
-    """Return decisions on the time of a job from `begin` until after `end`, about `most`."""
-    upto = (await stored.extent(Stream.LEDGER)).last
-    filters = subjects.ledger_subjects(job, *_TIME)
-    portions = stored.messages(Stream.LEDGER, *filters, after=begin - MARGIN, upto=upto)
-    decisions: list[Recorded[Due | Passed]] = []
-    async with aclosing(portions):
-        async for portion in portions:
-            decisions += _decisions([decoded(message) for message in portion])
-            if decisions and (
-                last_instant(decisions[-1].message) > end or (most is not None and len(decisions) > most)
-            ):
-                break
-    return decisions
-
-
-def _with_definition(answer: Answer, evidence: Evidence) -> Answer:
+def _with_definition(answer: Answer, past: Past) -> Answer:
     """Add the definition in force, which a later pause or resumption does not repeat."""
-    defined = [
+    added = [
         recorded
-        for recorded in evidence.definitions
+        for recorded in past.definitions
         if recorded.sequence == answer.definition and isinstance(recorded.message, Defined)
+        if recorded not in answer.facts
     ]
-    added = [recorded for recorded in defined if recorded not in answer.facts]
     return replace(answer, facts=(*added, *answer.facts)) if added else answer
-
-
-def with_decisions(evidence: Evidence, decisions: Sequence[Recorded[Due | Passed]]) -> Evidence:
-    known = {decision.sequence: decision for decision in (*evidence.decisions, *decisions)}
-    return replace(evidence, decisions=[known[sequence] for sequence in sorted(known)])
-
-
-async def read_all(
-    log: EventLog, *filters: str, after: int = 0, take: Callable[[int], None] | None = None
-) -> list[Recorded[Message]]:
-    """Return all messages after a number, oldest first. `take` gets the size of each batch."""
-
-    async def of(subject: str) -> list[Recorded[Message]]:
-        messages: list[Recorded[Message]] = []
-        while batch := await log.read(subject, after=messages[-1].sequence if messages else after):
-            if take is not None:
-                take(len(batch))
-            messages += batch
-        return messages
-
-    return sorted(chain.from_iterable(await asyncio.gather(*map(of, filters))), key=_SEQUENCE)
-
-
-def of_kind(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Recorded[M]]:
-    return [cast("Recorded[M]", event) for event in recorded if isinstance(event.message, kind)]
-
-
-def _decisions(recorded: Iterable[Recorded[Message]]) -> list[Recorded[Due | Passed]]:
-    return [cast("Recorded[Due | Passed]", event) for event in recorded if isinstance(event.message, Due | Passed)]

@@ -7,14 +7,12 @@ from datetime import datetime, timedelta
 from typing import Final, cast
 
 from ...domain.execution_counts import ANNOUNCED
+from ...domain.replay import INSTANT, InForce, NotFired, Past, Stretch
 from ...domain.schedule import Schedule
 from ...ports import ExecutionCount, PassedSpan
 from ..calculations import Effort
-from ..explain.evidence import Regime
-from ..explain.judgement import INSTANT
 from .marks import CRON
-from .model import Decision, Span, TimelineBucket
-from .regimes import Ledger, Stretch
+from .model import MarkDecision, Span, TimelineBucket
 
 MOST_COUNTED: Final = 100_000
 """Instants of one bucket that are counted if the schedule must list them: more than one a second in a day."""
@@ -28,49 +26,43 @@ class Buckets:
         """`spans`: the buckets, which adjoin."""
         self._spans = spans
         self._starts = [span.start for span in spans]
-        self._counts: list[Counter[Decision]] = [Counter() for _ in spans]
+        self._counts: list[Counter[MarkDecision]] = [Counter() for _ in spans]
         self._effort = effort
         self.is_complete = True
 
-    def add_executions(self, counts: Iterable[ExecutionCount], ledger: Ledger) -> None:
+    def add_executions(self, counts: Iterable[ExecutionCount], past: Past, *, by_status: bool = False) -> None:
         """Count executions that the caller sees.
 
-        Announced instants are left out, because `add_stretches` counts them.
+        Announced instants are left out, because `add_stretches` counts them. `by_status`: they are skipped, and any trigger counts as the schedule.
         """
         for count in counts:
-            if ledger.has_seen(count.definition) and count.status != ANNOUNCED:
-                status = cast("Decision", count.status)
-                self._add(count.start, status if count.trigger == CRON else "trigger", count.total)
+            if not past.has_seen(count.definition) or (count.status == ANNOUNCED and not by_status):
+                continue
+            status = "skipped" if count.status == ANNOUNCED else count.status
+            is_trigger = count.trigger != CRON and not by_status
+            self._add(count.start, cast("MarkDecision", "trigger" if is_trigger else status), count.total)
 
-    def add_by_status(self, counts: Iterable[ExecutionCount], ledger: Ledger) -> None:
-        """Count executions that the caller sees by status, with any trigger. Announced instants are skipped."""
-        for count in counts:
-            if ledger.has_seen(count.definition):
-                status = "skipped" if count.status == ANNOUNCED else count.status
-                self._add(count.start, cast("Decision", status), count.total)
-
-    def add_passed(self, passed: Iterable[PassedSpan], ledger: Ledger) -> None:
+    def add_passed(self, passed: Iterable[PassedSpan], past: Past) -> None:
         """Count instants that passed although the job was active.
 
         The schedule divides a span among buckets.
         """
-        newest_first = defaultdict[int, list[Regime]](list)
-        for known in reversed(ledger.all):
+        newest_first = defaultdict[int, list[InForce]](list)
+        for known in reversed(past.regimes):
             newest_first[known.sequence].append(known)
         for span in passed:
             regime = next((known for known in newest_first[span.definition] if known.fact.time < span.until), None)
-            if regime is None or not ledger.has_seen(span.definition):
+            if regime is None or not past.has_seen(span.definition):
                 continue
-            decision = cast("Decision", span.reason)
-            start = (
-                max(span.start, regime.fact.time) + INSTANT
-            )  # after a deletion, the span begins before the definition
+            verdict = cast("NotFired", span.reason)
+            # After a deletion, the span begins before the definition.
+            start = max(span.start, regime.fact.time) + INSTANT
             first, last = self._number(start), self._number(span.until)
             if first == last and first is not None:
-                self._counts[first][decision] += span.total
+                self._counts[first][verdict] += span.total
             elif (schedule := regime.schedule) is not None:
-                origin = ledger.anchor(regime, schedule, span.until)
-                self._count(Stretch(start, span.until + INSTANT, decision, schedule, origin))
+                origin = past.anchor(regime, span.until)
+                self._count(Stretch(start, span.until + INSTANT, verdict, schedule, origin))
 
     def add_stretches(self, stretches: Iterable[Stretch]) -> None:
         """Count instants of pauses and of the future, nonexistent local times, and excluded instants."""
@@ -93,7 +85,7 @@ class Buckets:
         number = bisect_right(self._starts, at) - 1
         return number if number >= 0 and at < self._spans[number].end else None
 
-    def _add(self, at: datetime, decision: Decision, count: int) -> None:
+    def _add(self, at: datetime, decision: MarkDecision, count: int) -> None:
         number = self._number(at)
         if number is not None:
             self._counts[number][decision] += count
@@ -111,11 +103,11 @@ class Buckets:
                 yield number, start, end
 
     def _count(self, stretch: Stretch) -> None:
-        if stretch.decision is None:
+        if stretch.verdict is None:
             return
         for number, start, end in self._overlaps(stretch):
             count = stretch.schedule.count(start - INSTANT, end - INSTANT, anchor=stretch.anchor, most=MOST_COUNTED)
-            self._counts[number][stretch.decision] += count
+            self._counts[number][stretch.verdict] += count
 
     def _count_skipped(self, stretch: Stretch) -> None:
         """Count the local times that the clocks skip, which are listed around clock changes."""

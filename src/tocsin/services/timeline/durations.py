@@ -8,6 +8,7 @@ from math import ceil, gcd
 from typing import Final
 
 from ...domain.execution_counts import PERIOD, period_of, start_of
+from ...domain.replay import Past
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.clock_changes import instants_of, local_time, skipped
 from ...domain.schedule.timezones import validate_timezone
@@ -17,7 +18,6 @@ from ..calculations import Calculator, Effort, in_place
 from .buckets import Buckets
 from .model import Span, Window
 from .reader import MAX_PASSED
-from .regimes import Ledger
 
 MAX_READ: Final = 20_000
 """Durations that are read for an answer; of more executions, it is a sample."""
@@ -40,7 +40,7 @@ class CalendarDay:
 
 
 async def read_calendar(
-    history: History, ledger: Ledger, window: Window, timezone: str, calculate: Calculator
+    history: History, past: Past, window: Window, timezone: str, calculate: Calculator
 ) -> list[CalendarDay]:
     """Return the local days that a window touches.
 
@@ -58,15 +58,15 @@ async def read_calendar(
         days.append(days[-1] + _DAY)
     edges = [_start(zone, day) for day in (*days, days[-1] + _DAY)]
     spans = [Span(start, end) for start, end in pairwise(edges)]
-    job, since = ledger.evidence.job, start_of(period_of(edges[0]))
+    job, since = past.job, start_of(period_of(edges[0]))
     until = start_of(-(-(edges[-1] - start_of(0)) // PERIOD))
     counts = await history.counts(CountQuery(job=job, since=since, until=until, width=_width(edges)))
     passed = await history.passed(job, edges[0], edges[-1], limit=MAX_PASSED)
 
     def counted(effort: Effort) -> list[CalendarDay]:
         buckets = Buckets(spans, effort)
-        buckets.add_by_status(counts, ledger)
-        buckets.add_passed((span for span in passed if span.reason == "missed"), ledger)
+        buckets.add_executions(counts, past, by_status=True)
+        buckets.add_passed((span for span in passed if span.reason == "missed"), past)
         return [
             CalendarDay(
                 day, *(bucket.counts.get(decision, 0) for decision in ("completed", "failed", "skipped", "missed"))
@@ -114,17 +114,15 @@ class Durations:
     """Whether percentiles and maxima are those of a sample."""
 
 
-async def read_durations(
-    history: History, ledger: Ledger, window: Window, calculate: Calculator = in_place
-) -> Durations:
+async def read_durations(history: History, past: Past, window: Window, calculate: Calculator = in_place) -> Durations:
     """Return percentiles of the durations of a job by time."""
-    job, width = ledger.evidence.job, window.width
+    job, width = past.job, window.width
     spans = window.spans(width)
     covered = window.covered(spans)
     counts = dict.fromkeys((span.start for span in spans), 0)
     query = CountQuery(job=job, since=covered.since, until=covered.until, width=width)
     for count in await history.counts(query):
-        if count.status in _ENDED and ledger.has_seen(count.definition):
+        if count.status in _ENDED and past.has_seen(count.definition):
             counts[count.start] += count.total
     is_sampled = sum(counts.values()) > MAX_READ
     busy = [span for span in spans if counts[span.start]]
@@ -135,7 +133,7 @@ async def read_durations(
 
     def bucket(number: int, span: Span) -> DurationBucket:
         own = read[number * slices : (number + 1) * slices]
-        seen = sorted(each.duration_ms / 1_000 for part in own for each in part if ledger.has_seen(each.definition))
+        seen = sorted(each.duration_ms / 1_000 for part in own for each in part if past.has_seen(each.definition))
         longest = seen[-1] if seen else None
         return DurationBucket(
             span.start, span.end, counts[span.start], percentile(seen, 50), percentile(seen, 95), longest

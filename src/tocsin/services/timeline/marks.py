@@ -1,31 +1,31 @@
 """The marks of a timeline, one for each instant."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from typing import Final
 
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
-from ...domain.schedule import Schedule
+from ...domain.replay import INSTANT, Decision, Past, verdict_of
+from ...domain.schedule import Occurrence, Schedule
 from ...ports import ExecutionRow
 from ..calculations import Effort
-from ..explain.judgement import INSTANT
-from .model import Decision, Mark, Window
-from .regimes import Ledger
+from .model import Mark, MarkDecision, Window
 
-CRON = "cron"
+CRON: Final = "cron"
 """The trigger of the executions of instants."""
 
 
 def marks_of(
-    ledger: Ledger, rows: Sequence[ExecutionRow], window: Window, effort: Effort, *, most: int
+    past: Past, rows: Sequence[ExecutionRow], window: Window, effort: Effort, *, most: int
 ) -> tuple[list[Mark], bool]:
     """Return at most `most` marks of a window by time, and whether they are all.
 
     `rows`: the executions that are scheduled in the window, as far as the caller sees them.
     """
     marks, is_complete = list[Mark](), True
-    for mark in _marks(ledger, rows, window):
+    for mark in _marks(past, rows, window):
         if len(marks) == most or effort.is_spent():
             is_complete = False
             break
@@ -33,7 +33,7 @@ def marks_of(
     return sorted(marks, key=lambda mark: (mark.at, mark.decision, mark.status or "")), is_complete
 
 
-def _marks(ledger: Ledger, rows: Sequence[ExecutionRow], window: Window) -> Iterator[Mark]:
+def _marks(past: Past, rows: Sequence[ExecutionRow], window: Window) -> Iterator[Mark]:
     runs: defaultdict[datetime, list[ExecutionRow]] = defaultdict(list)
     announced: dict[datetime, list[ExecutionRow]] = {}
     for row in rows:
@@ -43,35 +43,40 @@ def _marks(ledger: Ledger, rows: Sequence[ExecutionRow], window: Window) -> Iter
             announced[row.scheduled_time] = [row]
         else:
             runs[row.scheduled_time].append(row)
-    for mark in _decided(ledger, runs, window):
+    for mark in _decided(past, runs, window):
         if mark.status is None:  # it is the mark of the instant, which an execution announced as skipped
             announced.pop(mark.at, None)
         yield mark
     for at, of_instant in (*runs.items(), *announced.items()):  # the ledger's event is out of reach
         yield from _runs(at, of_instant, late_by=None, reason=None)
-    yield from _undecided(ledger, window)
+    for stretch in past.stretches(window.since, window.until):
+        if stretch.verdict is None or stretch.verdict in {"paused", "disabled"}:
+            continue
+        now = past.now if stretch.verdict == "undecided" else None
+        after, until, schedule = stretch.start - INSTANT, stretch.end - INSTANT, stretch.schedule
+        named = schedule.occurrences(after, until, anchor=stretch.anchor)
+        yield from _named(named, stretch.verdict, stretch.reason, now)
+        yield from _excluded(schedule, after, until, stretch.anchor)
 
 
-def _decided(ledger: Ledger, runs: dict[datetime, list[ExecutionRow]], window: Window) -> Iterator[Mark]:
+def _decided(past: Past, runs: dict[datetime, list[ExecutionRow]], window: Window) -> Iterator[Mark]:
     """Yield the marks of the ledger's events, and take their executions out of `runs`."""
-    for decision in ledger.evidence.decisions:
+    for decision in past.decisions:
         match decision.message:
-            case Due(scheduled_time=at) if window.since <= at < window.until:
-                yield from _fired(ledger, decision, at, runs.pop(at, ()))
+            case Due(scheduled_time=at) as fact if window.since <= at < window.until:
+                yield from _fired(past, decision, fact, runs.pop(at, ()))
             case Passed() as fact if fact.until >= window.since and fact.start < window.until:
-                yield from _passed(ledger, decision, fact, window)
+                yield from _passed(past, decision, fact, window)
             case _:
                 pass
 
 
-def _fired(
-    ledger: Ledger, decision: Recorded[Due | Passed], at: datetime, runs: Sequence[ExecutionRow]
-) -> Iterator[Mark]:
-    fact = decision.message
-    regime = ledger.regime_at(at, decision)
-    if regime is None or not ledger.is_seen(regime) or not isinstance(fact, Due):
+def _fired(past: Past, decision: Recorded[Decision], fact: Due, runs: Sequence[ExecutionRow]) -> Iterator[Mark]:
+    at = fact.scheduled_time
+    regime = past.regime_at(at, before=decision.sequence)
+    if regime is None or not past.is_seen(regime):
         return
-    late_by, reason = max(0.0, (decision.time - at).total_seconds()), "catch_up" if fact.catch_up else None
+    late_by, reason = _late(at, decision.time), "catch_up" if fact.catch_up else None
     if runs:
         yield from _runs(at, runs, late_by=late_by, reason=reason)
     else:
@@ -90,31 +95,32 @@ def _runs(at: datetime, runs: Sequence[ExecutionRow], *, late_by: float | None, 
         yield Mark(at, shown, first.reason or reason, first.execution_id, status, late_by, len(same))  # type: ignore[arg-type] # a status is a decision
 
 
-def _passed(ledger: Ledger, decision: Recorded[Due | Passed], fact: Passed, window: Window) -> Iterator[Mark]:
-    regime = ledger.regime_at(fact.until, decision)
-    if regime is None or not ledger.is_seen(regime):
+def _passed(past: Past, decision: Recorded[Decision], fact: Passed, window: Window) -> Iterator[Mark]:
+    regime = past.regime_at(fact.until, before=decision.sequence)
+    if regime is None or not past.is_seen(regime):
         return
-    late_by = max(0.0, (decision.time - fact.until).total_seconds())
-    verdict, reason = _verdict(fact, is_paused=regime.paused), None
-    if fact.reason == "paused":
-        reason = ledger.reason_of(regime)
-    fires, schedule = 0, regime.schedule
+    verdict, schedule, named = verdict_of(decision, regime), regime.schedule, list[Occurrence]()
+    reason = past.reason_of(regime) if fact.reason == "paused" else None
     if schedule is not None:
         # After a deletion, `start` lies before the definition.
         after = max(fact.start, regime.fact.time, window.since - INSTANT)
-        until = min(fact.until, window.until - INSTANT)
-        for occurrence in schedule.occurrences(after, until, anchor=ledger.anchor(regime, schedule, fact.until)):
-            fires += 1
-            if occurrence.excluded:
-                continue
-            late = max(0.0, (decision.time - occurrence.at).total_seconds())
-            if occurrence.skipped_local is not None:
-                yield Mark(occurrence.at, "no-such-local-time", late_by=late)
-            elif fact.reason != "dst_skip":
-                yield Mark(occurrence.at, verdict, reason, late_by=late)
-        yield from _excluded(schedule, after, until, ledger.anchor(regime, schedule, fact.until))
-    if not fires and fact.count and fact.until < window.until:  # newer zone data names none of them
-        yield Mark(fact.until, verdict, reason, late_by=late_by, count=fact.count)
+        until, anchor = min(fact.until, window.until - INSTANT), past.anchor(regime, fact.until)
+        named = [*schedule.occurrences(after, until, anchor=anchor)]
+        yield from _named(named, verdict, reason, decision.time)
+        yield from _excluded(schedule, after, until, anchor)
+    if not named and fact.count and fact.until < window.until:  # newer zone data names none of them
+        yield Mark(fact.until, verdict, reason, late_by=_late(fact.until, decision.time), count=fact.count)
+
+
+def _named(
+    named: Iterable[Occurrence], verdict: MarkDecision, reason: str | None, decided: datetime | None
+) -> Iterator[Mark]:
+    for occurrence in named:
+        late_by = None if decided is None else _late(occurrence.at, decided)
+        if occurrence.skipped_local is not None and not occurrence.excluded:
+            yield Mark(occurrence.at, "no-such-local-time", late_by=late_by)
+        elif not occurrence.excluded and verdict != "no-such-local-time":
+            yield Mark(occurrence.at, verdict, reason, late_by=late_by)
 
 
 def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[Mark]:
@@ -122,30 +128,5 @@ def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: date
         yield Mark(at, "excluded", str(schedule.exclusion(at)))
 
 
-def _verdict(fact: Passed, *, is_paused: bool) -> Decision:
-    match fact.reason:
-        case "paused":
-            return "paused" if is_paused else "disabled"
-        case "dst_skip":
-            return "no-such-local-time"
-        case reason:
-            return reason
-
-
-def _undecided(ledger: Ledger, window: Window) -> Iterator[Mark]:
-    """Yield the instants without a stored decision, due or future."""
-    for stretch in ledger.stretches(window):
-        if stretch.decision is None or stretch.decision in {"paused", "disabled"}:
-            continue
-        for occurrence in stretch.schedule.occurrences(
-            stretch.start - INSTANT, stretch.end - INSTANT, anchor=stretch.anchor
-        ):
-            late = (ledger.evidence.now - occurrence.at).total_seconds()
-            if occurrence.excluded:
-                continue
-            if occurrence.skipped_local is not None:
-                yield Mark(occurrence.at, "no-such-local-time")
-            else:
-                is_due = stretch.decision == "undecided"
-                yield Mark(occurrence.at, stretch.decision, stretch.reason, late_by=late if is_due else None)
-        yield from _excluded(stretch.schedule, stretch.start - INSTANT, stretch.end - INSTANT, stretch.anchor)
+def _late(at: datetime, decided: datetime) -> float:
+    return max(0.0, (decided - at).total_seconds())

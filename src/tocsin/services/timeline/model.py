@@ -6,9 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal, Self, TypeAlias
 
 from ...domain.execution_counts import PERIOD
+from ...domain.replay import NotFired
 from ...ports.queries import InvalidQuery, in_utc, require_year
 
-Decision: TypeAlias = Literal[
+MarkDecision: TypeAlias = Literal[
     "pending",  # it fired, and its execution has this status
     "running",
     "completed",
@@ -16,22 +17,10 @@ Decision: TypeAlias = Literal[
     "cancelled",
     "skipped",
     "fired",  # it fired, and the history has no execution of it
-    "paused",  # the job was paused
-    "disabled",  # its definition disabled it
-    "no-such-local-time",  # the clocks of its zone skipped it that day
-    "missed",  # no ticker led when it was due, and the catch-up policy let it pass
-    "superseded",  # it was missed, and the schedule in force since then does not name it
-    "poison",  # the decision on it failed, which is a defect of Tocsin
-    "excluded",  # a calendar or a blackout of the job excludes it
-    "undecided",  # it is due, and not decided yet
-    "future",  # it will fire unless something changes
-    "future-paused",  # it would fire if the job were not paused
-    "future-disabled",  # it would fire if the definition did not disable it
+    NotFired,
     "trigger",  # an execution that the schedule did not request
 ]
 """The decision on an instant, as `why` gives it; of an instant that fired, the status of its execution."""
-
-VersionKind: TypeAlias = Literal["defined", "paused", "resumed", "deleted"]
 
 MAX_DAYS: Final = 3_660
 """The longest time of an answer."""
@@ -58,7 +47,7 @@ class Mark:
     """
 
     at: datetime
-    decision: Decision
+    decision: MarkDecision
     reason: str | None = None
     execution_id: str | None = None
     status: str | None = None
@@ -72,31 +61,7 @@ class TimelineBucket:
 
     start: datetime
     end: datetime
-    counts: Mapping[Decision, int]
-
-
-@dataclass(frozen=True, slots=True)
-class TimelineVersion:
-    """A change to the definition."""
-
-    sequence: int
-    """The sequence of its event."""
-    at: datetime
-    by: str | None
-    reason: str | None
-    kind: VersionKind
-
-
-@dataclass(frozen=True, slots=True)
-class JobRevision(TimelineVersion):
-    """A change to the definition of a job."""
-
-    sequence: int
-    """The sequence of its event."""
-    changed: tuple[str, ...]
-    """The fields that differ from the definition before, dotted if nested."""
-    is_current: bool
-    """Whether this definition is in force."""
+    counts: Mapping[MarkDecision, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,21 @@
 """The reads of a timeline: definitions and decisions from the ledger, executions from the history."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from ...domain.ledger import JobNotFound
+from ...domain.ledger import PUNCTUALITY, JobNotFound
+from ...domain.log_events import LeaderChange
+from ...domain.replay import Past, gaps
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
-from ..explain.reader import SeesDefinitions, read_decisions, read_evidence, read_leaders, with_decisions
+from ..past_reader import SeesDefinitions, read_decisions, read_leaders, read_past
 from .buckets import Buckets
 from .marks import marks_of
-from .model import Mark, Span, TimelineBucket, TimelineVersion, Window
-from .regimes import Ledger, gaps_of, seen_everything
+from .model import Mark, Span, TimelineBucket, Window
+from .revisions import TimelineVersion, versions_of
 
 MAX_MARKS: Final = 500
 """Marks of one answer; more are counted in buckets."""
@@ -61,50 +63,50 @@ class TimelineReader:
         self._calculate = calculate
         self._retention = retention
 
-    async def ledger(self, job: str, sees: SeesDefinitions = seen_everything) -> Ledger:
+    async def past(self, job: str, sees: SeesDefinitions | None = None) -> Past:
         """Return the definitions of a job and its newest decisions.
 
         Raises:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
         """
-        evidence = await read_evidence(self._log, job)
-        ledger = Ledger(evidence, sees(evidence.definitions))
-        if not any(ledger.is_seen(regime) for regime in ledger.all):
+        past = await read_past(self._log, job)
+        past = past if sees is None else replace(past, seen=frozenset(sees(past.definitions)))
+        if not any(past.is_seen(regime) for regime in past.regimes):
             raise JobNotFound(job)
-        return ledger
+        return past
 
-    async def timeline(self, job: str, window: Window, sees: SeesDefinitions = seen_everything) -> Timeline:
+    async def timeline(self, job: str, window: Window, sees: SeesDefinitions | None = None) -> Timeline:
         """Return the marks of a window, or buckets if they are too many.
 
         Raises:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
             ScheduleError: its schedule is no longer valid.
         """
-        ledger = await self.ledger(job, sees)
-        leaders = await read_leaders(self._log, ledger.evidence.definitions, window.since)
-        buckets, executed = await self._buckets(ledger, window)
-        versions, gaps = ledger.versions(window), gaps_of(leaders, window, ledger.evidence.now)
+        past = await self.past(job, sees)
+        leaders = await read_leaders(past, self._log, window.since)
+        buckets, executed = await self._buckets(past, window)
+        versions, absences = versions_of(past, window), gaps_of(leaders, window, past.now)
         timeline = Timeline(
             window.since,
             window.until,
-            ledger.timezone,
+            past.timezone,
             tuple(versions[-MAX_VERSIONS:]),
-            tuple(gaps[-MAX_GAPS:]),
-            truncated=len(versions) > MAX_VERSIONS or len(gaps) > MAX_GAPS,
+            tuple(absences[-MAX_GAPS:]),
+            truncated=len(versions) > MAX_VERSIONS or len(absences) > MAX_GAPS,
         )
         if buckets.total <= MAX_MARKS:
-            marks, is_complete = await self._marks(ledger, window, executed)
+            marks, is_complete = await self._marks(past, window, executed)
             if is_complete:
                 return replace(timeline, marks=tuple(marks))
-        is_cut = not buckets.is_complete or self._forgets(ledger, window)
+        is_cut = not buckets.is_complete or self._forgets(past, window)
         return replace(timeline, buckets=tuple(buckets.result()), truncated=timeline.truncated or is_cut)
 
-    async def _buckets(self, ledger: Ledger, window: Window) -> tuple[Buckets, Window | None]:
+    async def _buckets(self, past: Past, window: Window) -> tuple[Buckets, Window | None]:
         """Return buckets, and the part of the window with executions that the caller sees.
 
         None: it sees none.
         """
-        job, width = ledger.evidence.job, window.width
+        job, width = past.job, window.width
         spans = window.spans(width)
         covered = window.covered(spans)
         counts = await self._history.counts(CountQuery(job=job, since=covered.since, until=covered.until, width=width))
@@ -112,39 +114,39 @@ class TimelineReader:
 
         def counted(effort: Effort) -> Buckets:
             buckets = Buckets(spans, effort)
-            buckets.add_executions(counts, ledger)
-            buckets.add_passed(passed, ledger)
-            buckets.add_stretches(ledger.stretches(covered))
+            buckets.add_executions(counts, past)
+            buckets.add_passed(passed, past)
+            buckets.add_stretches(past.stretches(covered.since, covered.until))
             return buckets
 
         buckets = await self._calculate(counted)
         buckets.is_complete &= len(passed) < MAX_PASSED
-        starts = [count.start for count in counts if ledger.has_seen(count.definition)]
+        starts = [count.start for count in counts if past.has_seen(count.definition)]
         if not starts:
             return buckets, None
         since, until = max(window.since, min(starts)), min(window.until, max(starts) + width)
         return buckets, replace(window, since=since, until=until)
 
-    async def _marks(self, ledger: Ledger, window: Window, executed: Window | None) -> tuple[list[Mark], bool]:
-        job = ledger.evidence.job
+    async def _marks(self, past: Past, window: Window, executed: Window | None) -> tuple[list[Mark], bool]:
+        job = past.job
         decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
-        ledger = Ledger(with_decisions(ledger.evidence, decisions), ledger.seen)
+        past = past.with_decisions(decisions)
         # Executions of hidden definitions may be many, and each would be read only to be left out.
-        rows = () if executed is None else await self._rows(ledger, executed)
+        rows = () if executed is None else await self._rows(past, executed)
         if rows is None:
             return [], False
-        return await self._calculate(lambda effort: marks_of(ledger, rows, window, effort, most=MAX_MARKS))
+        return await self._calculate(lambda effort: marks_of(past, rows, window, effort, most=MAX_MARKS))
 
-    async def _rows(self, ledger: Ledger, window: Window) -> Sequence[ExecutionRow] | None:
+    async def _rows(self, past: Past, window: Window) -> Sequence[ExecutionRow] | None:
         """Return the executions of a window that the caller sees.
 
         None: too many others are among them. They are at most one more than `MAX_MARKS`.
         """
-        query = ExecutionQuery(job=ledger.evidence.job, since=window.since, until=window.until, limit=MAX_MARKS)
+        query = ExecutionQuery(job=past.job, since=window.since, until=window.until, limit=MAX_MARKS)
         rows, read = list[ExecutionRow](), 0
         while True:
             page = await self._history.executions(query)
-            rows += [row for row in page.rows if ledger.has_seen(row.definition)]
+            rows += [row for row in page.rows if past.has_seen(row.definition)]
             if page.cursor is None or len(rows) > MAX_MARKS:
                 return rows[: MAX_MARKS + 1]
             read += len(page.rows)
@@ -152,8 +154,18 @@ class TimelineReader:
                 return None
             query = replace(query, cursor=page.cursor)
 
-    def _forgets(self, ledger: Ledger, window: Window) -> bool:
-        seen = [regime for regime in ledger.all if ledger.is_seen(regime)]
+    def _forgets(self, past: Past, window: Window) -> bool:
+        seen = [regime for regime in past.regimes if past.is_seen(regime)]
         own = next((regime.definition.retention for regime in reversed(seen) if regime.definition is not None), None)
-        kept_since = ledger.evidence.now - (self._retention if own is None else timedelta(seconds=own))
+        kept_since = past.now - (self._retention if own is None else timedelta(seconds=own))
         return max(window.since, seen[0].fact.time) < kept_since
+
+
+def gaps_of(leadership: Iterable[LeaderChange], window: Window, now: datetime) -> list[Span]:
+    """Return the times without a leader in a window, oldest first.
+
+    Times that are too short to make an instant late are left out.
+    """
+    ended = ((gap.start, gap.end or now) for gap in gaps(leadership) if gap.start is not None)
+    clipped = ((max(start, window.since), min(end, window.until)) for start, end in ended if end - start > PUNCTUALITY)
+    return [Span(start, end) for start, end in clipped if start < end]

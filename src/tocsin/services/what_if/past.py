@@ -5,31 +5,19 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from operator import attrgetter
-from typing import Final, cast
+from typing import Final
 
 from ... import subjects
-from ...archive.stream_reader import decoded
 from ...domain import ledger
-from ...domain.events import (
-    AgentGranted,
-    Defined,
-    DefinitionFact,
-    Due,
-    Message,
-    Passed,
-    QueuePaused,
-    QueueResumed,
-    Recorded,
-)
+from ...domain.events import AgentGranted, Defined, DefinitionFact, Due, Message, QueuePaused, QueueResumed, Recorded
 from ...domain.ledger import PUNCTUALITY, Timetable
-from ...domain.what_if import Absence, Decision, Pause, RecordedJob, Runs
-from ...ports import EventLog, StoredLog, StoredMessage
+from ...domain.replay import Decision, Gap, Past, gaps
+from ...domain.what_if import Pause, RecordedJob, Runs
+from ...ports import EventLog, StoredLog
 from ...ports.queries import InvalidQuery
 from ...subjects import TICKER_LEASE, Stream
-from ..calculations import Calculator, Effort
-from ..explain.evidence import gaps
-from ..explain.reader import DEFINITIONS, SeesEvent, of_kind, read_all
+from ..calculations import Calculator
+from ..past_reader import DECISIONS, DEFINITIONS, SeesEvent, decisions_of, of_kind, read_all, read_portions
 
 LOOKBACK: Final = timedelta(days=1)
 """How long before the window an execution may have begun that was active when it opened."""
@@ -74,21 +62,18 @@ class PastReader:
         Raises:
             InvalidQuery: the jobs of the question have too many recorded events in the window.
         """
-        definitions = await self._definitions(name)
-        if not definitions or not await self._is_visible(definitions):
-            return RecordedJob(name, self.until, ledger.initial, Runs(self.since))
-        decisions = await self._decisions(name, needs_firing=any(map(_counts_from_firing, definitions)))
-        before = [fact for fact in (*definitions, *decisions) if fact.time <= self.since]
+        read = await read_all(self.log, *subjects.ledger_subjects(name, *DEFINITIONS), take=self._count)
+        definitions = [fact for fact in of_kind(DefinitionFact, read) if fact.time <= self.until]
         runs = Runs(self.since)
-        await self._read_runs(name, runs)
-        return RecordedJob(
-            name,
-            self.until,
-            ledger.fold(sorted(before, key=attrgetter("sequence"))),
-            runs,
-            [fact for fact in of_kind(DefinitionFact, definitions) if fact.time > self.since],
-            [cast("Recorded[Decision]", fact) for fact in decisions if fact.time > self.since],
-        )
+        if not definitions or not await self._is_visible(definitions):
+            return RecordedJob(Past(name, (), (), (), self.until), runs)
+        decisions = await self._decisions(name, needs_firing=any(map(_counts_from_firing, definitions)))
+        filters = (*subjects.runs(name), subjects.started(name, subjects.ANY), *subjects.locks(name))
+        async with aclosing(self._portions(Stream.LOG, filters, self.since - self.lookback)) as portions:
+            async for facts in portions:
+                await self.calculate(lambda _, facts=facts: runs.learn(facts))  # type: ignore[misc]
+        runs.finish()
+        return RecordedJob(Past(name, definitions, decisions, (), self.until), runs)
 
     async def pauses(self, queue: str) -> list[Pause]:
         """Return the pauses of a queue up to the end of the window, oldest first.
@@ -106,75 +91,53 @@ class PastReader:
 
     async def has_grants(self) -> bool:
         """Return whether agents of some name may get some functions only."""
-        facts = await self._ledger_events(*subjects.filters_of(AgentGranted))
-        return any(isinstance(fact.message, AgentGranted) for fact in facts)
+        return bool(of_kind(AgentGranted, await self._ledger_events(*subjects.filters_of(AgentGranted))))
 
-    async def _ledger_events(self, *filters: str) -> list[Recorded[Message]]:
-        upto = (await self.stored.extent(Stream.LEDGER)).last
-        facts: list[Recorded[Message]] = []
-        async for portion in self._portions(Stream.LEDGER, filters, 0, upto):
-            facts += await self.calculate(partial(_decoded, portion))
-        return facts
-
-    async def absences(self) -> list[Absence]:
+    async def absences(self) -> list[Gap]:
         """Return the times of the window in which no ticker led, as far as recorded."""
         leadership = (await self.log.leaders(TICKER_LEASE))[-MAX_LEADERS:]
         self._count(len(leadership))
         return [
-            Absence(gap.start, gap.end)
+            gap
             for gap in gaps(leadership)
             if (gap.end is None or gap.end > self.since)
             and (gap.start is None or gap.end is None or gap.end - gap.start > PUNCTUALITY)
         ]
 
-    async def _is_visible(self, definitions: Sequence[Recorded[Message]]) -> bool:
+    async def _is_visible(self, definitions: Sequence[Recorded[DefinitionFact]]) -> bool:
         """Return whether the caller may see the definitions that were in force in the window."""
         if self.may_see is None:
             return True
-        defined = [fact for fact in definitions if isinstance(fact.message, Defined)]
+        defined = of_kind(Defined, definitions)
         earlier = [fact for fact in defined if fact.time <= self.since - self.lookback]
         in_force = [*earlier[-1:], *defined[len(earlier) :]]
         return all([await self.may_see(fact) for fact in in_force])
 
-    async def _definitions(self, name: str) -> list[Recorded[Message]]:
-        facts = await read_all(self.log, *subjects.ledger_subjects(name, *DEFINITIONS), take=self._count)
-        return [fact for fact in facts if fact.time <= self.until]
-
-    async def _decisions(self, name: str, *, needs_firing: bool) -> list[Recorded[Message]]:
+    async def _decisions(self, name: str, *, needs_firing: bool) -> list[Recorded[Decision]]:
         """Return the decisions of the window, and at least the last decision before it.
 
         `needs_firing`: at least the last instant before the window that fired.
         """
-        wanted = (Due,) if needs_firing else (Due, Passed)
-        upto = (await self.stored.extent(Stream.LEDGER)).last
-        filters = subjects.ledger_subjects(name, "due", "passed")
-        facts: list[Recorded[Message]] = []
+        decisions: list[Recorded[Decision]] = []
         for after in (self.since - LOOKBACK, self.since - WIDER, 0):
-            facts = []
-            async for portion in self._portions(Stream.LEDGER, filters, after, upto):
-                facts += await self.calculate(partial(_decoded, portion))
-            if any(fact.time <= self.since and isinstance(fact.message, wanted) for fact in facts):
+            decisions = decisions_of(
+                await self._ledger_events(*subjects.ledger_subjects(name, *DECISIONS), after=after)
+            )
+            before = (fact.message for fact in decisions if fact.time <= self.since)
+            if any(isinstance(fact, Due) or not needs_firing for fact in before):
                 break
-        return facts
+        return decisions
 
-    async def _read_runs(self, name: str, runs: Runs) -> None:
-        upto = (await self.stored.extent(Stream.LOG)).last
-        filters = (*subjects.runs(name), subjects.started(name, subjects.ANY), *subjects.locks(name))
-        async for portion in self._portions(Stream.LOG, filters, self.since - self.lookback, upto):
-            await self.calculate(partial(_learn, runs, portion))
-        runs.finish()
+    async def _ledger_events(self, *filters: str, after: datetime | int = 0) -> list[Recorded[Message]]:
+        async with aclosing(self._portions(Stream.LEDGER, filters, after)) as portions:
+            return [fact async for portion in portions for fact in portion]
 
-    async def _portions(
-        self, stream: Stream, filters: Iterable[str], after: datetime | int, upto: int
-    ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield the messages up to the end of the window."""
-        async with aclosing(self.stored.messages(stream, *filters, after=after, upto=upto)) as portions:
-            async for portion in portions:
-                messages = [message for message in portion if message.time <= self.until]
-                self._count(len(messages))
-                yield messages
-                if len(messages) < len(portion):
-                    return
+    def _portions(
+        self, stream: Stream, filters: Iterable[str], after: datetime | int
+    ) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        """Yield the events up to the end of the window."""
+        bounds = partial(read_portions, until=self.until, take=self._count, calculate=self.calculate)
+        return bounds(self.stored, stream, filters, after=after)
 
     def _count(self, events: int) -> None:
         self._events += events
@@ -185,16 +148,7 @@ class PastReader:
             raise InvalidQuery("since", self.since.isoformat(), reason)
 
 
-def _counts_from_firing(fact: Recorded[Message]) -> bool:
+def _counts_from_firing(fact: Recorded[DefinitionFact]) -> bool:
     if not isinstance(fact.message, Defined) or fact.message.definition.schedule is None:
         return False
     return ledger.schedule_of(Timetable.of(fact.message.definition)).interval is not None
-
-
-def _decoded(portion: Sequence[StoredMessage], effort: Effort) -> list[Recorded[Message]]:
-    _ = effort
-    return [decoded(message) for message in portion]
-
-
-def _learn(runs: Runs, portion: Sequence[StoredMessage], effort: Effort) -> None:
-    runs.learn(_decoded(portion, effort))

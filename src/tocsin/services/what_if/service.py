@@ -10,12 +10,11 @@ from ...domain.definition import JobDefinition, is_name
 from ...domain.events import Defined
 from ...domain.ledger import Lookahead
 from ...domain.namespaces import declared_of
+from ...domain.replay import Decision, Gap
 from ...domain.text import counted
 from ...domain.what_if import (
     UNLIMITED,
-    Absence,
     Arrivals,
-    Decision,
     ExecutionsReplay,
     Outcome,
     QueueRules,
@@ -32,9 +31,9 @@ from ...ports import EventLog, StoredLog
 from ...ports.queries import InvalidQuery, in_utc, require_year
 from ...settings import Queue
 from ..calculations import Calculator, Effort, in_place
-from ..explain.reader import SeesEvent
 from ..jobs import Job
 from ..namespaces import Namespaces
+from ..past_reader import SeesEvent
 from .past import FORECAST_LOOKBACK, LOOKBACK, PastReader
 
 MAX_INSTANTS: Final = 100_000
@@ -59,7 +58,7 @@ class Replays:
         self,
         window: Window,
         recorded: Sequence[RecordedJob],
-        absences: Sequence[Absence],
+        absences: Sequence[Gap],
         calculate: Calculator,
         notes: Mapping[str, Sequence[str]] | None = None,
     ) -> None:

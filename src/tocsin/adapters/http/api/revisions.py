@@ -43,8 +43,8 @@ async def list_revisions(
     ] = None,
 ) -> RevisionList:
     """List the changes to a job's definition, newest first."""
-    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
-    rows = await calculate(lambda _: revisions_of(ledger, before=before, limit=limit + 1))
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    rows = await calculate(lambda _: revisions_of(past, before=before, limit=limit + 1))
     shown = rows[:limit]
     return RevisionList(revisions=shown, next=shown[-1].sequence if len(rows) > limit else None)
 
@@ -64,8 +64,8 @@ async def roll_back_job(
 
     The rules are those of `PUT`.
     """
-    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
-    definition = ledger.definition(body.sequence)
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    definition = past.definition(body.sequence)
     if definition is None:
         raise not_found("revision", str(body.sequence))
     await here.visibility.require_name(caller, definition.name)

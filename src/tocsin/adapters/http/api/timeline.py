@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from ....services.ignored_events import MAX_SHOWN, IgnoredEvent, read_ignored, shown
-from ....services.timeline import MAX_BUCKETS, Decision, TimelineBucket, TimelineReader, TimelineVersion, Window
+from ....services.timeline import MAX_BUCKETS, MarkDecision, TimelineBucket, TimelineReader, TimelineVersion, Window
 from ....services.timeline.durations import CalendarDay, DurationBucket, read_calendar, read_durations
 from ....services.trigger_test import GivenEvent, TriggerAnswer, try_event
 from ..auth.security import HistoryReader, Reader, visible
@@ -28,7 +28,7 @@ class TimelineMark(BaseModel, use_attribute_docstrings=True, from_attributes=Tru
     """An instant and the decision on it, or an execution that something else triggered."""
 
     at: datetime
-    decision: Decision
+    decision: MarkDecision
     """The status of the execution of an instant that fired (`fired`: the history has none), `trigger` for an execution that
     the schedule did not request, and otherwise the verdict of `why`."""
     reason: str | None
@@ -193,8 +193,8 @@ async def get_durations(
 ) -> JobDurations:
     """Show percentiles of a job's durations over time."""
     window = await window_of(here, since, until, buckets)
-    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
-    return JobDurations.model_validate(await read_durations(here.history, ledger, window, calculate))
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    return JobDurations.model_validate(await read_durations(here.history, past, window, calculate))
 
 
 @router.get("/{name}/calendar", operation_id="getCalendar", responses=documented(404))
@@ -212,7 +212,7 @@ async def get_calendar(
     """Count a job's executions by local day and outcome, up to 400 days."""
     end = until or await here.log.now()
     window = await window_of(here, since or earlier(end, USUAL_DAYS), end, DURATION_BUCKETS)
-    ledger = await timeline_reader(here, calculate).ledger(name, partial(here.visibility.seen_definitions, caller))
-    zone = timezone or ledger.timezone
-    days = await read_calendar(here.history, ledger, window, zone, calculate)
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    zone = timezone or past.timezone
+    days = await read_calendar(here.history, past, window, zone, calculate)
     return JobCalendar(timezone=zone, days=days)

@@ -10,10 +10,11 @@ from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchem
 from ....domain import formats
 from ....domain.events import Actor, Message, Recorded
 from ....domain.ledger import JobNotFound
+from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
 from ....services.execution_stats import ExecutionStats, RecoveryStats, statistics
-from ....services.explain import Answer, BackfilledRun, ExplainReader, Gap, Outcome, Verdict
+from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns

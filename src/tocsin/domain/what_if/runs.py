@@ -1,21 +1,22 @@
-"""The recorded past of a job: the decisions on its time, and its executions."""
+"""The executions of a job: records in the log, and outcomes."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
+from operator import attrgetter
 from statistics import median
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias, cast
 
-from .. import lock, start_jitter
+from .. import ledger, lock, start_jitter
 from ..events import (
     Acquired,
     Cancelled,
     DefinitionFact,
-    Due,
     ExecutionFact,
+    Failed,
     LockFact,
     Message,
-    Passed,
     Planned,
     Queued,
     Recorded,
@@ -23,19 +24,25 @@ from ..events import (
     Skipped,
     Started,
     Terminal,
+    TriggerKind,
     unfold,
 )
 from ..ledger import Ledger
 from ..lock import Lock
+from ..replay import Decision, Past
 
 NOT_PLANNED: Final = frozenset({"disabled", "dst_skip", "refused", "no_shard", "namespace_quota"})
 """Reasons of skips that never become executions: the planner stores them for instants or triggers."""
 BY_LOCK: Final = frozenset({"overlap_skip", "queue_full"})
 """Reasons of skips that the replay decides itself; the others are replayed as recorded."""
+SUPERSEDED: Final = "superseded"
+"""The reason of a cancellation under `cancel_previous`."""
+REQUESTED: Final = "requested"
+"""The reason of any other cancellation."""
 _ZERO: Final = timedelta()
 
 Shard: TypeAlias = str | None
-Decision: TypeAlias = Due | Passed
+Status: TypeAlias = Literal["waiting", "running", "completed", "failed", "cancelled", "skipped"]
 
 
 class Moment(NamedTuple):
@@ -75,6 +82,31 @@ class Run:
         """The moment at which it acquired its lock, or without a lock was admitted."""
         return self.acquired or self.admitted
 
+    @property
+    def held(self) -> Moment | None:
+        """The same, unless it had ended before."""
+        held_from = self.held_from
+        return None if held_from is None or (self.ended is not None and self.ended < held_from) else held_from
+
+    @property
+    def was_skipped_by_lock(self) -> bool:
+        return isinstance(self.end, Skipped) and self.end.reason in BY_LOCK
+
+    @property
+    def status(self) -> tuple[Status, str | None]:
+        """The status, and the reason if it has ended."""
+        match self.end:
+            case None:
+                return "waiting" if self.held is None else "running", None
+            case Skipped() as end:
+                return "skipped", end.reason
+            case Cancelled():
+                return "cancelled", REQUESTED if self.superseded_by is None else SUPERSEDED
+            case Failed() as end:
+                return "failed", end.reason
+            case _:
+                return "completed", None
+
 
 @dataclass(slots=True)
 class Runs:
@@ -103,14 +135,13 @@ class Runs:
     def finish(self) -> None:
         """Separate the executions that were over before the window from the others."""
         holders = {state.holder for state in self.locks.values()}
-        kept: dict[str, Run] = {}
-        for name, run in self.by_id.items():
+        known, self.by_id = self.by_id, {}
+        for name, run in known.items():
             is_over = run.ended is not None and run.ended.time <= self.since
             if name in holders or (run.begun is not None and not is_over):
-                kept[name] = run
+                self.by_id[name] = run
             elif run.begun is not None:
                 self.finished.append(run)
-        self.by_id = kept
 
     def _learn_lock(self, fact: LockFact, moment: Moment, recorded: Recorded[Message]) -> None:
         run = self._run(fact.execution_id, fact.shard)
@@ -156,33 +187,37 @@ class Runs:
         return run
 
 
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """A time in which no ticker led: after `start`, up to `end` (None: it lasts)."""
-
-    start: datetime | None
-    end: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RecordedJob:
-    """The record of a job in the ledger and the log.
+    """The past of a job, and its executions since the window began."""
 
-    Attributes:
-        job: its name.
-        known_until: the time up to which all of this is known (UTC).
-        start: its ledger at the beginning of the window.
-        runs: its executions.
-        changes: the events on its definition in the window.
-        decisions: the decisions on its time in the window.
-    """
-
-    job: str
-    known_until: datetime
-    start: Ledger
+    past: Past
     runs: Runs
-    changes: Sequence[Recorded[DefinitionFact]] = ()
-    decisions: Sequence[Recorded[Decision]] = ()
+
+    @property
+    def job(self) -> str:
+        return self.past.job
+
+    @cached_property
+    def start(self) -> Ledger:
+        """The ledger at the beginning of the window."""
+        return ledger.fold(fact for fact in self.facts if fact.time <= self.runs.since)
+
+    @cached_property
+    def changes(self) -> Sequence[Recorded[DefinitionFact]]:
+        """The events on its definition in the window."""
+        return [fact for fact in self.past.definitions if fact.time > self.runs.since]
+
+    @cached_property
+    def decisions(self) -> Sequence[Recorded[Decision]]:
+        """The decisions on its time in the window."""
+        return [fact for fact in self.past.decisions if fact.time > self.runs.since]
+
+    @cached_property
+    def facts(self) -> Sequence[Recorded[Message]]:
+        """All events of the ledger, oldest first."""
+        facts = cast("list[Recorded[Message]]", [*self.past.definitions, *self.past.decisions])
+        return sorted(facts, key=attrgetter("sequence"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,10 +246,7 @@ def usual_of(runs: Iterable[Run], planning: Sequence[timedelta], handing_over: S
         starting.append(run.started_at - begin_of(run.request, run.held_from.time))
         if run.ended is not None and not isinstance(run.end, Cancelled | Skipped):
             durations.append(run.ended.time - run.started_at)
-    return Usual(
-        len(durations),
-        *(_median(values) for values in (planning, handing_over, starting, durations)),
-    )
+    return Usual(len(durations), *map(median_of, (planning, handing_over, starting, durations)))
 
 
 def begin_of(request: Requested | None, admitted_at: datetime) -> datetime:
@@ -222,5 +254,83 @@ def begin_of(request: Requested | None, admitted_at: datetime) -> datetime:
     return admitted_at if request is None else start_jitter.begins_at(request.plan, admitted_at)
 
 
-def _median(values: Sequence[timedelta]) -> timedelta:
+def median_of(values: Sequence[timedelta]) -> timedelta:
     return timedelta(seconds=median(value.total_seconds() for value in values)) if values else _ZERO
+
+
+@dataclass(slots=True)
+class Outcome:
+    """One execution at the end of the window.
+
+    Attributes:
+        job: its job.
+        execution_id: its id.
+        trigger: its cause.
+        scheduled_time: the instant, or the time of its trigger (UTC).
+        shard: the shard on which it runs, if its job is divided.
+        requested_at: when the ticker decided on the instant, or the trigger was planned.
+        status: `waiting` until it is admitted, then `running`, then its end.
+        reason: why it was skipped, cancelled or failed.
+        found_lock_held: another execution held its lock when it needed the lock.
+        admitted_at: when it got its lock, or did not need one.
+        started_at: when a worker started it.
+        ended_at: when it ended.
+        is_estimated: its duration was not recorded.
+    """
+
+    job: str
+    execution_id: str
+    trigger: TriggerKind
+    scheduled_time: datetime
+    shard: Shard
+    requested_at: datetime
+    status: Status = "waiting"
+    reason: str | None = None
+    found_lock_held: bool = False
+    admitted_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    is_estimated: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return self.status not in {"waiting", "running"}
+
+    @property
+    def is_superseded(self) -> bool:
+        """Whether `cancel_previous` cancelled it."""
+        return self.status == "cancelled" and self.reason == SUPERSEDED
+
+    @property
+    def lock_wait(self) -> float:
+        """The seconds for which it waited for its lock; 0: the lock was free."""
+        if not self.found_lock_held or self.admitted_at is None:
+            return 0.0
+        return (self.admitted_at - self.requested_at).total_seconds()
+
+    @property
+    def worker_wait(self) -> float:
+        """The seconds from its admission until a worker started it."""
+        if self.admitted_at is None or self.started_at is None:
+            return 0.0
+        return (self.started_at - self.admitted_at).total_seconds()
+
+
+def overlapping(outcomes: Iterable[Outcome]) -> Iterator[Outcome]:
+    """Yield the executions that found another execution of their job and shard active."""
+    busy_until: dict[tuple[str, Shard], datetime | None] = {}
+    for outcome in sorted(outcomes, key=attrgetter("requested_at")):
+        key = outcome.job, outcome.shard
+        if outcome.admitted_at is None:
+            if outcome.found_lock_held:
+                yield outcome
+            continue
+        if outcome.found_lock_held or _is_busy(busy_until, key, outcome.admitted_at):
+            yield outcome
+        last = busy_until.get(key, outcome.admitted_at)
+        busy_until[key] = None if last is None or outcome.ended_at is None else max(last, outcome.ended_at)
+
+
+def _is_busy(busy_until: Mapping[tuple[str, Shard], datetime | None], key: tuple[str, Shard], at: datetime) -> bool:
+    until = busy_until.get(key, at)
+    return until is None or until > at
