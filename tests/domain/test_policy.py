@@ -21,15 +21,6 @@ def test_newest_event_is_the_policy() -> None:
     assert policy.fold(recorded([PolicyDefined(max_concurrent_jobs=10**9)])).max_concurrent_jobs == 10**9
 
 
-def test_event_names_who_why_and_the_preceding_version() -> None:
-    wanted = Policy(job_timeout=60.0)
-    assert policy.define(NO_POLICY, 0, wanted, by=ANN, reason="r") == [
-        PolicyDefined(previous=0, job_timeout=60.0, by=ANN, reason="r")
-    ]
-    assert policy.define(wanted, 7, NO_POLICY) == [PolicyDefined(previous=7)]
-    assert policy.define(wanted, 7, wanted) == []
-
-
 def test_change_keeps_other_fields() -> None:
     assert policy.changed(SCRATCHBIRD, {"job_timeout": "30m", "enable_job_history": None}) == Policy(
         max_concurrent_jobs=10, job_timeout=1_800.0, job_history_retention_days=30

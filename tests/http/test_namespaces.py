@@ -67,7 +67,7 @@ async def shared(world: World) -> World:
     await _run(world, recorded.sequence)
     await world.registry.pause("billing.cron", by=ZOE, reason=MARKER)
     await QueueDecisions(world.log, by=ZOE).switch("billing.mail", paused=True, reason=MARKER)
-    await Policies(world.log, world.clock).define(lambda _: Policy(job_timeout=7_200), by=ZOE, reason=MARKER)
+    await Policies(world.log).define(lambda _: Policy(job_timeout=7_200), by=ZOE, reason=MARKER)
     await ShardMaps(world.log).apply([Shard(shard_id="eu-1")], by=ZOE, reason=MARKER)
     now = world.clock.now()
     quiet = Silence(id="1", job="billing.job", since=now, until=now.replace(year=now.year + 1), reason=MARKER, by=ZOE)

@@ -19,6 +19,7 @@ def job(name: str, queue: str) -> JobDefinition:
 async def test_declarations_are_versions_of_one_scope() -> None:
     known = Namespaces(log := InMemoryEventLog())
     assert await known.newest() == NamespaceMap(0, ())
+    assert not await known.apply([])
     assert await known.apply([B, A], by=Actor(identity="ada"), reason="r")
     assert not await known.apply([A, B])
     newest = await known.newest()

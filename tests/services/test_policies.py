@@ -5,7 +5,8 @@ import pytest
 from tocsin import subjects
 from tocsin.domain.events import Actor, PolicyDefined
 from tocsin.domain.policy import NO_POLICY, Policy, PolicyError
-from tocsin.services.policies import RECENT_S, Policies, PolicyVersion
+from tocsin.services.documents import RECENT_S, Recent
+from tocsin.services.policies import Policies, PolicyVersion
 from tocsin.testing import InMemoryEventLog, ManualClock
 
 ANN = Actor(identity="ann")
@@ -17,7 +18,7 @@ def log() -> InMemoryEventLog:
 
 
 async def test_policy_has_versions(log: InMemoryEventLog) -> None:
-    policies = Policies(log, log.clock)
+    policies = Policies(log)
     assert await policies.newest() == PolicyVersion(NO_POLICY, 0)
     assert await policies.change({"job_timeout": "1h"}, by=ANN, reason="begin")
     first = await policies.newest()
@@ -32,12 +33,12 @@ async def test_policy_has_versions(log: InMemoryEventLog) -> None:
 
 async def test_wrong_change_stores_nothing(log: InMemoryEventLog) -> None:
     with pytest.raises(PolicyError):
-        await Policies(log, log.clock).change({"job_timeout": -1})
+        await Policies(log).change({"job_timeout": -1})
     assert await log.read("policy.>") == []
 
 
 async def test_changes_of_two_administrators_both_count(log: InMemoryEventLog) -> None:
-    policies = Policies(log, log.clock)
+    policies = Policies(log)
     seen: list[int] = []
 
     def wanted(current: PolicyVersion) -> Policy:
@@ -59,10 +60,11 @@ async def test_changes_of_two_administrators_both_count(log: InMemoryEventLog) -
 
 async def test_recent_policy_is_read_once_a_second(log: InMemoryEventLog) -> None:
     clock = ManualClock()
-    policies = Policies(log, clock)
-    assert (await policies.recent()).version == 0
+    policies = Policies(log)
+    recent = Recent(policies, clock)
+    assert (await recent.newest()).version == 0
     await policies.change({"job_timeout": 60})
-    assert (await policies.recent()).version == 0
+    assert (await recent.newest()).version == 0
     await clock.run(2 * RECENT_S)
-    assert (await policies.recent()).policy == Policy(job_timeout=60.0)
+    assert (await recent.newest()).policy == Policy(job_timeout=60.0)
     assert await log.tail(subjects.policy()) > 0

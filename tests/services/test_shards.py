@@ -6,7 +6,7 @@ from tocsin import subjects
 from tocsin.domain.events import Actor, Shard, ShardsDefined, ShardState
 from tocsin.domain.shard_map import WrongShardMap
 from tocsin.ports import SequenceConflict
-from tocsin.services.scope_decisions import has_version
+from tocsin.services.documents import has_version
 from tocsin.services.shards import ShardMap, ShardMaps
 from tocsin.testing import InMemoryEventLog
 
@@ -17,6 +17,7 @@ ANN = Actor(identity="ann")
 async def test_map_has_a_version() -> None:
     maps = ShardMaps(log := InMemoryEventLog())
     assert await maps.newest() == ShardMap(0, ())
+    assert not await maps.apply([])
     assert await maps.apply([B, A], by=ANN, reason="begin")
     assert not await maps.apply([A, B])
     first = await maps.newest()

@@ -25,10 +25,10 @@ def silences() -> Silences:
 async def test_silence_starts_and_ends(silences: Silences) -> None:
     one = await silences.start(job="report", tag=None, seconds=60, reason="one", by=ADA)
     two = await silences.start(job=None, tag="nightly", seconds=120, reason="two")
-    assert await silences.active() == (one, two)
+    assert await silences.newest() == (one, two)
     assert (one.by, one.until - one.since) == (ADA, timedelta(minutes=1))
     assert await silences.end(one.id, by=ADA) == one
-    assert await silences.active() == (two,)
+    assert await silences.newest() == (two,)
     with pytest.raises(NotFound):
         await silences.end(one.id)
 
@@ -38,13 +38,13 @@ async def test_silences_of_one_instant_are_apart(silences: Silences) -> None:
     first = await silences.start(job="report", tag=None, seconds=60, reason="deploy", by=ADA)
     second = await silences.start(job="report", tag=None, seconds=60, reason="deploy", by=grace)
     assert await silences.end(first.id, by=ADA) == first
-    assert await silences.active() == (second,)
+    assert await silences.newest() == (second,)
 
 
 async def test_silence_ends_by_itself(silences: Silences) -> None:
     silence = await silences.start(job=None, tag=None, seconds=60, reason="test")
     silences._clock.advance(60)  # type: ignore[attr-defined]
-    assert await silences.active() == ()
+    assert await silences.newest() == ()
     with pytest.raises(NotFound):
         await silences.end(silence.id)
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.stages.test_matcher import ONE, TWO, Hall
 from tocsin import subjects
-from tocsin.domain import agent_grants
 from tocsin.domain.agent import agent_key
 from tocsin.domain.events import (
     Actor,
@@ -344,7 +343,7 @@ async def test_required_grant_is_obeyed_at_once(hall: Hall) -> None:
     agent = await hall.agent(max_concurrent_jobs=9)
     await hall.trigger()
     assert not agent.got
-    await decide(hall, *agent_grants.allow(None, "mail-1", ["default"]))
+    await decide(hall, AgentGranted(name="mail-1", grants=(QueueGrant(queue="default", functions=("*",)),)))
     assert len(agent.got) == 1
     await decide(hall, granted())
     await hall.trigger()

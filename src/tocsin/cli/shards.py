@@ -58,14 +58,14 @@ def apply(
 
     async def request(operator: Operator) -> tuple[ShardChange, ...]:
         newest = await operator.shards()
-        shard_map.define(None, newest.version, wanted)
+        shard_map.draft(wanted)
         changes = shard_map.changes(newest.shards, wanted)
         session.output.print(_lines(changes))
         if dry_run:
             return changes
         if removed := sum(change.after is None for change in changes):
             confirm(f"remove {counted(removed, 'shard')}?", yes=yes, otherwise="nothing was changed")
-        if changes or not newest.version:
+        if changes:
             await operator.apply_shards(wanted, expected=newest.version, reason=reason)
         return changes
 

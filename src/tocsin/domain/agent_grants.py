@@ -9,7 +9,7 @@ from typing import Final
 
 from .definition.partition import MAX_SHARDS
 from .errors import TocsinError
-from .events import Actor, AgentGranted, QueueGrant
+from .events import AgentGranted, QueueGrant
 from .task_offers import Granted
 from .text import matches
 
@@ -72,12 +72,10 @@ def allow(
     functions: Iterable[str] = (EVERY,),
     *,
     shards: Iterable[str] = (),
-    by: Actor | None = None,
-    reason: str | None = None,
-) -> list[AgentGranted]:
-    """Decide to add functions of queues, and shards, to the grants of a name.
+) -> AgentGranted | None:
+    """Return the grants of a name with more functions of queues, and more shards.
 
-    The first shard limits agents that could own every shard that they declared.
+    None: nothing is granted. The first shard limits agents that could own every shard that they declared.
 
     Raises:
         TooManyGrants: the event would be too large.
@@ -87,8 +85,7 @@ def allow(
         granted[queue] = {*granted.get(queue, ()), *functions}
     before = None if newest is None else newest.shards
     added = tuple(shards)
-    after = before if not added else _sorted({*(before or ()), *added})
-    return _changed(newest, name, granted, after, by, reason)
+    return _drafted(newest, name, granted, before if not added else _sorted({*(before or ()), *added}))
 
 
 def revoke(
@@ -98,13 +95,11 @@ def revoke(
     functions: Iterable[str] = (),
     *,
     shards: Iterable[str] = (),
-    by: Actor | None = None,
-    reason: str | None = None,
-) -> list[AgentGranted]:
-    """Decide to remove functions of queues, or shards, from the grants of a name.
+) -> AgentGranted | None:
+    """Return the grants of a name without functions of queues, or without shards.
 
     Without queues, those of all queues are meant, and without functions, all functions. With shards alone, all functions stay. Without
-    any, agents of the name get no tasks, also if they had no grants before.
+    any, agents of the name get no tasks, also if they had no grants before. None: the name has no grants.
 
     Raises:
         EveryShardGranted: a shard is taken from agents that may own every shard.
@@ -113,13 +108,12 @@ def revoke(
     named, taken = tuple(queues), frozenset(shards)
     before = None if newest is None else newest.shards
     after = _without_shards(name, before, taken) if taken else before
-    if taken and not named and not patterns:
-        return [] if newest is None else _changed(newest, name, granted, after, by, reason)
-    for queue in named or tuple(granted):
-        granted[queue] = granted.get(queue, set()) - patterns if patterns else set()
-    if newest is None and not named and not patterns:
-        return [AgentGranted(name=name, by=by, reason=reason)]
-    return _changed(newest, name, granted, after, by, reason)
+    if not taken or named or patterns:
+        for queue in named or tuple(granted):
+            granted[queue] = granted.get(queue, set()) - patterns if patterns else set()
+        if newest is None and not named and not patterns:
+            return AgentGranted(name=name)
+    return _drafted(newest, name, granted, after)
 
 
 def _sorted(names: Collection[str]) -> tuple[str, ...]:
@@ -140,14 +134,9 @@ def _by_queue(newest: AgentGranted | None) -> dict[str, set[str]]:
     return {} if newest is None else {grant.queue: set(grant.functions) for grant in newest.grants}
 
 
-def _changed(
-    newest: AgentGranted | None,
-    name: str,
-    granted: Mapping[str, set[str]],
-    shards: tuple[str, ...] | None,
-    by: Actor | None,
-    reason: str | None,
-) -> list[AgentGranted]:
+def _drafted(
+    newest: AgentGranted | None, name: str, granted: Mapping[str, set[str]], shards: tuple[str, ...] | None
+) -> AgentGranted | None:
     grants = tuple(
         QueueGrant(queue=queue, functions=_sorted(functions))
         for queue, functions in sorted(granted.items())
@@ -164,8 +153,4 @@ def _changed(
             f"The grants of {name!r} would have {len(shards or ()):,} shards, and at most {MAX_GRANTED_SHARDS:,} are stored. "
             "Use `*` for every shard."
         )
-    if newest is None and not grants:
-        return []
-    if newest is not None and (grants, shards) == (newest.grants, newest.shards):
-        return []
-    return [AgentGranted(name=name, grants=grants, shards=shards, by=by, reason=reason)]
+    return None if newest is None and not grants else AgentGranted(name=name, grants=grants, shards=shards)

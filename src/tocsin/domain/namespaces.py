@@ -16,7 +16,7 @@ from .definition.errors import read_entries
 from .definition.webhook_fields import WEBHOOK_PREFIX
 from .errors import TocsinError
 from .event_trigger import started_by
-from .events import Actor, Namespace, NamespacesDefined
+from .events import Namespace, NamespacesDefined
 
 SEPARATOR: Final = "."
 MAX_NAMESPACES: Final = 1_000
@@ -142,23 +142,9 @@ def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
     return wanted
 
 
-def define(
-    current: tuple[Namespace, ...],
-    version: int,
-    namespaces: Iterable[Namespace],
-    *,
-    by: Actor | None = None,
-    reason: str | None = None,
-) -> list[NamespacesDefined]:
-    """Decide on new declarations; `version` is that of the current declarations (0: none).
-
-    Raises:
-        WrongNamespaces: a namespace is not valid, or there are too many.
-    """
-    wanted = checked(namespaces)
-    if wanted == current:
-        return []
-    return [NamespacesDefined(previous=version, namespaces=wanted, by=by, reason=reason)]
+def draft(namespaces: Iterable[Namespace]) -> NamespacesDefined:
+    """Return the event of a declaration; see `checked`."""
+    return NamespacesDefined(namespaces=checked(namespaces))
 
 
 class Reference(NamedTuple):

@@ -13,7 +13,7 @@ from .definition import DefinitionError, DefinitionProblem, JobDefinition, Timeo
 from .definition.errors import problems
 from .documented_model import DocumentedModel
 from .duration import short
-from .events import Actor, Message, PolicyDefined, Recorded
+from .events import Message, PolicyDefined, Recorded
 from .formats.document import listed, nearest
 
 MAX_JOBS: Final = 1_000_000
@@ -80,18 +80,6 @@ def shown(policy: Policy) -> dict[str, str]:
     """Return the fields that are set, as a person writes them."""
     values = policy.model_dump(exclude_none=True)
     return {name: short(value) if name == "job_timeout" else str(value).lower() for name, value in values.items()}
-
-
-def define(
-    current: Policy, version: int, wanted: Policy, *, by: Actor | None = None, reason: str | None = None
-) -> list[PolicyDefined]:
-    """Decide on a new policy.
-
-    `version` is the sequence of the current policy; 0: no policy was defined.
-    """
-    if wanted == current:
-        return []
-    return [PolicyDefined(previous=version, **wanted.model_dump(), by=by, reason=reason)]
 
 
 def changed(current: Policy, changes: Mapping[str, object]) -> Policy:

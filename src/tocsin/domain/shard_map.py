@@ -10,13 +10,12 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, JsonValue, TypeAdapter
+from pydantic import ConfigDict, JsonValue, TypeAdapter
 
 from .definition import value_of
 from .definition.errors import read_entries
 from .definition.partition import MAX_SHARDS, Partition, is_shard_id, shown
 from .errors import TocsinError
-from .events import Actor
 from .events.shards import Shard, ShardsDefined, ShardState
 
 VIRTUAL_NODES: Final = 256
@@ -33,21 +32,12 @@ class WrongShardMap(TocsinError):
     code = "wrong-shard-map"
 
 
-class ShardEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
+class ShardEntry(Shard, extra="forbid"):
     """A shard as a file or a request names it."""
-
-    shard_id: str
-    """The id: 1 to 64 lower-case letters, digits, hyphens and underscores."""
-    name: str = ""
-    """A name for people."""
-    state: ShardState = ShardState.ACTIVE
-    """Whether occurrences run on it."""
-    labels: dict[str, str] = {}
-    """Labels for people and programs."""
 
     @property
     def shard(self) -> Shard:
-        return Shard(shard_id=self.shard_id, name=self.name, state=self.state, labels=self.labels)
+        return Shard(**dict(self))
 
 
 _ENTRIES: Final = TypeAdapter(tuple[ShardEntry, ...], config=ConfigDict(defer_build=True))
@@ -87,15 +77,8 @@ def changes(before: Iterable[Shard], after: Iterable[Shard]) -> tuple[ShardChang
     )
 
 
-def define(
-    newest: ShardsDefined | None,
-    sequence: int,
-    shards: Iterable[Shard],
-    *,
-    by: Actor | None = None,
-    reason: str | None = None,
-) -> list[ShardsDefined]:
-    """Decide on a new map; `newest` has `sequence` (0: there is no map yet).
+def draft(shards: Iterable[Shard]) -> ShardsDefined:
+    """Return the event of a map.
 
     Raises:
         WrongShardMap: a shard is not valid, or the map is too large.
@@ -118,14 +101,12 @@ def define(
             raise WrongShardMap(
                 f"shard {shard.shard_id}: a name and at most {MAX_LABELS} labels have up to {MAX_TEXT} printable characters each"
             )
-    if newest is not None and newest.shards == wanted:
-        return []
-    fact = ShardsDefined(previous=sequence, shards=wanted, by=by, reason=reason)
+    fact = ShardsDefined(shards=wanted)
     if (size := len(fact.encode())) > MAX_MAP_BYTES:
         raise WrongShardMap(
             f"shards: the map has {size:,} bytes, more than {MAX_MAP_BYTES:,}: use fewer or shorter labels"
         )
-    return [fact]
+    return fact
 
 
 def active(shards: Sequence[Shard]) -> tuple[str, ...]:

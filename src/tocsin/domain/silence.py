@@ -24,9 +24,9 @@ LONGEST_OF_OWNER_S: Final = 86_400.0
 """Seconds of the longest silence that the owner of a job starts: it may outlive the job, and cover another of its name."""
 
 
-def in_force(newest: SilencesDefined | None, now: datetime) -> tuple[Silence, ...]:
+def in_force(newest: SilencesDefined, now: datetime) -> tuple[Silence, ...]:
     """Return the silences that have not ended at `now` (UTC)."""
-    return () if newest is None else tuple(silence for silence in newest.silences if silence.until > now)
+    return tuple(silence for silence in newest.silences if silence.until > now)
 
 
 def covering(silences: Iterable[Silence], job: str, tags: Collection[str], now: datetime) -> Silence | None:

@@ -1,17 +1,20 @@
 """Grants of agents, as operators store them: one guarded event for each change."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from typing_extensions import override
 
 from .. import subjects
 from ..domain import agent, agent_grants
 from ..domain.agent_grants import EVERY, EveryShardGranted, TooManyGrants
-from ..domain.events import OF_THE_NAME, Actor, AgentGranted, Message, QueueGrant, Recorded
+from ..domain.events import OF_THE_NAME, Actor, AgentGranted, QueueGrant, Recorded
 from ..ports import EventLog
+from .documents import Document
 from .operations.errors import OperationError
-from .scope_decisions import Take, decide, unlimited
+from .scope_decisions import Take, unlimited
 
 GrantVerb: TypeAlias = Literal["allow", "revoke"]
 _QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")
@@ -36,6 +39,20 @@ class GrantAnswer:
     """The shards that agents of the name may own, `*` for every shard; None: no operator limited them."""
 
 
+class Grants(Document[AgentGranted, AgentGranted | None]):
+    """The grants of one name."""
+
+    kind = AgentGranted
+
+    def __init__(self, log: EventLog, name: str) -> None:
+        super().__init__(log)
+        self.scope = subjects.agent(name, OF_THE_NAME)
+
+    @override
+    def view(self, newest: Recorded[AgentGranted] | None) -> AgentGranted | None:
+        return None if newest is None else newest.message
+
+
 async def change(  # noqa: PLR0913 - the fields of a grant
     log: EventLog,
     verb: GrantVerb,
@@ -58,31 +75,23 @@ async def change(  # noqa: PLR0913 - the fields of a grant
         LogUnavailable: the log did not answer.
     """
     _check(name, queues, functions, shards)
-    changed: Callable[[AgentGranted | None], list[AgentGranted]] = (
-        (
-            lambda newest: agent_grants.allow(
-                newest, name, queues, functions or (EVERY,), shards=shards, by=by, reason=reason
-            )
-        )
-        if verb == "allow"
-        else (lambda newest: agent_grants.revoke(newest, name, queues, functions, shards=shards, by=by, reason=reason))
-    )
-    newest: AgentGranted | None = None
+    known: list[AgentGranted | None] = []
 
-    async def facts(stored: Sequence[Recorded[Message]]) -> list[AgentGranted]:
-        nonlocal newest
-        newest = next((r.message for r in reversed(stored) if isinstance(r.message, AgentGranted)), None)
+    def edit(newest: AgentGranted | None) -> AgentGranted | None:
+        known[:] = [newest]
         _check_state(newest, verb, name, queues, shards)
         try:
-            return changed(newest)
+            if verb == "allow":
+                return agent_grants.allow(newest, name, queues, functions or (EVERY,), shards=shards)
+            return agent_grants.revoke(newest, name, queues, functions, shards=shards)
         except (TooManyGrants, EveryShardGranted) as error:
             raise InvalidGrant(str(error), code=error.code) from error
 
-    stored = await decide(log, subjects.agent(name, OF_THE_NAME), facts, take=take)
-    current = stored[-1] if stored else newest
+    stored = await Grants(log, name).replace(edit, by=by, reason=reason, take=take)
+    current = stored or known[0]
     if current is None:
         return GrantAnswer(name, changed=False, grants=None)
-    return GrantAnswer(name, bool(stored), current.grants, current.shards)
+    return GrantAnswer(name, stored is not None, current.grants, current.shards)
 
 
 def _check_state(

@@ -15,8 +15,9 @@ from ..domain.queue_backlog import QueueBacklog
 from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
-from . import executor_leader, policies, shards
+from . import executor_leader, shards
 from .operations.errors import NotFound
+from .policies import Policies
 from .scope_decisions import Take, decide, unlimited
 
 
@@ -50,7 +51,7 @@ class AgentRegistry:
         records.sort(key=lambda record: (record.name, record.agent_id))
         records = await shards.marked(self._log, await executor_leader.marked(self._log, records))
         if any(record.kind == "agent" for record in records):
-            ceiling = (await policies.newest(self._log)).policy.max_concurrent_jobs
+            ceiling = (await Policies(self._log).newest()).policy.max_concurrent_jobs
             records = [
                 record.model_copy(update={"slots": slots(record.max_concurrent_jobs, ceiling)})
                 if record.kind == "agent"

@@ -19,7 +19,8 @@ from ..domain.namespaces import RESERVED, namespace_of
 from ..ports import Clock, Projections, SequenceConflict
 from ..subjects import Bucket
 from .daily_room import DailyQuotaUsed
-from .namespaces import RecentNamespaces
+from .documents import Recent
+from .namespaces import NamespaceMap
 from .scope_decisions import Take
 
 TRIES: Final = 20
@@ -31,7 +32,7 @@ _log = telemetry.get_logger("tocsin.operator")
 class ChangeRoom:
     """Counts the decisions of one process."""
 
-    def __init__(self, namespaces: RecentNamespaces, projections: Projections, clock: Clock) -> None:
+    def __init__(self, namespaces: Recent[NamespaceMap], projections: Projections, clock: Clock) -> None:
         self._namespaces = namespaces
         self._projections = projections
         self._clock = clock

@@ -11,7 +11,8 @@ from ..domain.errors import TocsinError
 from ..domain.events import Namespace
 from ..domain.namespaces import RESERVED, namespace_of
 from ..ports import Clock, EventLog, Projections
-from .namespaces import Namespaces, RecentNamespaces, use_of
+from .documents import Recent
+from .namespaces import NamespaceMap, Namespaces, use_of
 
 
 class DailyQuotaUsed(TocsinError):
@@ -46,7 +47,7 @@ class DailyQuotaUsed(TocsinError):
         return cls(quota.name, reason, now)
 
 
-async def require_room(namespaces: RecentNamespaces, projections: Projections, clock: Clock, job: str) -> None:
+async def require_room(namespaces: Recent[NamespaceMap], projections: Projections, clock: Clock, job: str) -> None:
     """Refuse a trigger beyond a daily quota of the job's namespace.
 
     Raises:

@@ -21,6 +21,7 @@ from . import agent_grants, tail
 from .agent_grants import GrantAnswer, GrantVerb
 from .agents import AgentRegistry
 from .definition_settings import DefinitionSettings, UnheardStreams
+from .documents import has_version
 from .hold_ups import HoldUp, HoldUpReader
 from .ignored_events import IgnoredEvent, read_ignored, shown
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
@@ -30,7 +31,6 @@ from .operations.errors import OperationError
 from .operator import OUTCOMES, OpenHistory, last_ended
 from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer
-from .scope_decisions import has_version
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 
@@ -380,7 +380,7 @@ class LocalOperator:
         return await notifications(self._log, query)
 
     async def silences(self) -> tuple[Silence, ...]:
-        return await self._silences().active()
+        return await self._silences().newest()
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
         if job is not None:

@@ -12,15 +12,13 @@ from ..domain import daily_use, namespaces
 from ..domain.daily_use import DailyUse
 from ..domain.definition import JobDefinition
 from ..domain.documented_model import DocumentedModel
-from ..domain.events import Actor, Message, Namespace, NamespacesDefined, Recorded, newest_of
+from ..domain.events import Namespace, NamespacesDefined, Recorded
 from ..domain.namespaces import crossings, declared_of, namespace_of
-from ..ports import Clock, EventLog, Projections
+from ..ports import Clock, Projections
 from ..subjects import Bucket
+from .documents import Document
 from .operations.errors import NotFound
-from .scope_decisions import DeclaredDocument
 
-RECENT_S: Final = 1.0
-"""The age up to which `RecentNamespaces` returns declarations that were read before."""
 MAX_LISTED: Final = 20
 """Queues and jobs that a planned change names."""
 
@@ -34,16 +32,18 @@ class NamespaceMap(NamedTuple):
     version: int
     namespaces: tuple[Namespace, ...]
 
+    def get(self, name: str) -> Namespace | None:
+        return next((namespace for namespace in self.namespaces if namespace.name == name), None)
+
     def named(self, name: str) -> Namespace:
         """Return a declared namespace.
 
         Raises:
             NotFound: it is not declared.
         """
-        for namespace in self.namespaces:
-            if namespace.name == name:
-                return namespace
-        raise NotFound(f"namespace {name!r} is not declared: list the namespaces to see those that are")
+        if (namespace := self.get(name)) is None:
+            raise NotFound(f"namespace {name!r} is not declared: list the namespaces to see those that are")
+        return namespace
 
     @property
     def names(self) -> frozenset[str]:
@@ -89,47 +89,14 @@ class NamespaceChange(DocumentedModel, frozen=True, defer_build=True):
     registered again."""
 
 
-class Namespaces(DeclaredDocument[NamespaceMap, Namespace]):
+class Namespaces(Document[NamespacesDefined, NamespaceMap]):
     """The namespaces of an installation."""
 
-    _scope = subjects.namespaces()
+    kind, scope, draft = NamespacesDefined, subjects.namespaces(), staticmethod(namespaces.draft)
 
     @override
-    def _read(self, stored: Sequence[Recorded[Message]]) -> NamespaceMap:
-        newest = newest_of(stored, NamespacesDefined)
+    def view(self, newest: Recorded[NamespacesDefined] | None) -> NamespaceMap:
         return NamespaceMap(0, ()) if newest is None else NamespaceMap(newest.sequence, newest.message.namespaces)
-
-    @override
-    def _define(
-        self, known: NamespaceMap, wanted: tuple[Namespace, ...], by: Actor | None, reason: str | None
-    ) -> list[NamespacesDefined]:
-        return namespaces.define(known.namespaces, known.version, wanted, by=by, reason=reason)
-
-
-class RecentNamespaces:
-    """The declared namespaces, for requests that come often."""
-
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        self._namespaces = Namespaces(log)
-        self._clock = clock
-        self._newest: Mapping[str, Namespace] | None = None
-        self._read_at = 0.0
-
-    async def names(self) -> frozenset[str]:
-        """Return the names in force a second ago or later; see `newest`."""
-        return frozenset(await self.newest())
-
-    async def newest(self) -> Mapping[str, Namespace]:
-        """Return the declarations in force a second ago or later, by name.
-
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
-        now = self._clock.monotonic()
-        if self._newest is None or now - self._read_at > RECENT_S:
-            declared = (await self._namespaces.newest()).namespaces
-            self._newest, self._read_at = {namespace.name: namespace for namespace in declared}, now
-        return self._newest
 
 
 def changes(

@@ -1,19 +1,16 @@
 """The scheduler policy, as administrators define it and services read it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+
+from typing_extensions import override
 
 from .. import subjects
 from ..domain import policy
-from ..domain.events import Actor, Message, PolicyDefined, Recorded, newest_of
+from ..domain.events import Actor, PolicyDefined, Recorded
 from ..domain.policy import NO_POLICY, Policy
-from ..ports import Clock, EventLog
-from .scope_decisions import decide
-
-RECENT_S: Final = 1.0
-"""The age up to which `recent` returns a policy that was read before."""
+from .documents import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,42 +26,33 @@ class PolicyVersion:
     reason: str | None = None
 
 
-Change = Callable[[PolicyVersion], Policy]
-"""Returns the wanted policy for the current one, or raises an error."""
-
-
-class Policies:
+class Policies(Document[PolicyDefined, PolicyVersion]):
     """The scheduler policy of an installation."""
 
-    def __init__(self, log: EventLog, clock: Clock) -> None:
-        self._log = log
-        self._clock = clock
-        self._recent: PolicyVersion | None = None
-        self._read_at = 0.0
+    kind, scope = PolicyDefined, subjects.policy()
 
-    async def newest(self) -> PolicyVersion:
-        """Return the policy in force (see the function `newest`)."""
-        return await newest(self._log)
+    @override
+    def view(self, newest: Recorded[PolicyDefined] | None) -> PolicyVersion:
+        if newest is None:
+            return PolicyVersion()
+        fact = newest.message
+        by = fact.by.full_name if fact.by else None
+        return PolicyVersion(policy.policy_of(fact), newest.sequence, newest.time, by, fact.reason)
 
-    async def recent(self) -> PolicyVersion:
-        """Return the policy in force at most a second ago, for frequent requests."""
-        now = self._clock.monotonic()
-        if self._recent is None or now - self._read_at > RECENT_S:
-            self._recent, self._read_at = await self.newest(), now
-        return self._recent
-
-    async def define(self, wanted: Change, *, by: Actor | None = None, reason: str | None = None) -> bool:
-        """Define the policy; return whether that changed anything.
+    async def define(
+        self, wanted: Callable[[PolicyVersion], Policy], *, by: Actor | None = None, reason: str | None = None
+    ) -> bool:
+        """Define the policy that `wanted` returns for the current one; return whether that changed anything.
 
         Raises:
             LogUnavailable: the log did not answer.
         """
 
-        async def facts(stored: Sequence[Recorded[Message]]) -> list[PolicyDefined]:
-            current = _newest(stored)
-            return policy.define(current.policy, current.version, wanted(current), by=by, reason=reason)
+        def edit(current: PolicyVersion) -> PolicyDefined | None:
+            after = wanted(current)
+            return None if after == current.policy else PolicyDefined(**after.model_dump())
 
-        return bool(await decide(self._log, subjects.policy(), facts))
+        return await self.replace(edit, by=by, reason=reason) is not None
 
     async def change(
         self, changes: Mapping[str, object], *, by: Actor | None = None, reason: str | None = None
@@ -76,21 +64,3 @@ class Policies:
             LogUnavailable: the log did not answer.
         """
         return await self.define(lambda current: policy.changed(current.policy, changes), by=by, reason=reason)
-
-
-async def newest(log: EventLog) -> PolicyVersion:
-    """Return the policy in force.
-
-    Raises:
-        LogUnavailable: the log did not answer, or every replica that answers lags.
-    """
-    return _newest(await log.load(subjects.policy()))
-
-
-def _newest(stored: Sequence[Recorded[Message]]) -> PolicyVersion:
-    newest = newest_of(stored, PolicyDefined)
-    if newest is None:
-        return PolicyVersion()
-    fact = newest.message
-    by = fact.by.full_name if fact.by else None
-    return PolicyVersion(policy.policy_of(fact), newest.sequence, newest.time, by, fact.reason)

@@ -10,11 +10,11 @@ from .. import subjects
 from ..domain import agent_grants, shard_map
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.documented_model import DocumentedModel
-from ..domain.events import Actor, Message, OwnershipAssigned, Recorded, Shard, ShardsDefined, ShardState, newest_of
+from ..domain.events import OwnershipAssigned, Recorded, Shard, ShardsDefined, ShardState
 from ..domain.ownership import declares, shard_of
 from ..ports import EventLog
+from .documents import Document
 from .executor_leader import with_lack
-from .scope_decisions import DeclaredDocument
 
 
 class ShardOwner(DocumentedModel, frozen=True, defer_build=True):
@@ -40,22 +40,14 @@ class ShardMap(NamedTuple):
     """The owners by shard, if they were read. Any worker gets the tasks of a shard without an owner."""
 
 
-class ShardMaps(DeclaredDocument[ShardMap, Shard]):
+class ShardMaps(Document[ShardsDefined, ShardMap]):
     """The shard map of an installation."""
 
-    _scope = subjects.shard_map()
+    kind, scope, draft = ShardsDefined, subjects.shard_map(), staticmethod(shard_map.draft)
 
     @override
-    def _read(self, stored: Sequence[Recorded[Message]]) -> ShardMap:
-        newest = newest_of(stored, ShardsDefined)
+    def view(self, newest: Recorded[ShardsDefined] | None) -> ShardMap:
         return ShardMap(0, ()) if newest is None else ShardMap(newest.sequence, newest.message.shards)
-
-    @override
-    def _define(
-        self, known: ShardMap, wanted: tuple[Shard, ...], by: Actor | None, reason: str | None
-    ) -> list[ShardsDefined]:
-        newest = ShardsDefined(shards=known.shards) if known.version else None
-        return shard_map.define(newest, known.version, wanted, by=by, reason=reason)
 
 
 async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:

@@ -3,10 +3,12 @@
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
+from typing_extensions import override
+
 from .. import subjects
 from ..domain.definition import is_name
 from ..domain.duration import short
-from ..domain.events import Actor, Message, Recorded, Silence, SilencesDefined, newest_of
+from ..domain.events import Actor, Message, Recorded, Silence, SilencesDefined
 from ..domain.ids import notification_id
 from ..domain.silence import (
     LONGEST_OF_OWNER_S,
@@ -21,31 +23,31 @@ from ..domain.silence import (
 )
 from ..domain.text import counted
 from ..ports import Clock, EventLog
+from .documents import Document
 from .operations.errors import NotFound, OperationError
-from .scope_decisions import Take, decide, unlimited
+from .scope_decisions import Take, unlimited
 
 _DAY_S = 86_400
 
 
-class Silences:
-    """The silences of an installation."""
+class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
+    """The silences of an installation; those in force are the newest version."""
+
+    kind, scope = SilencesDefined, subjects.silences()
 
     def __init__(self, log: EventLog, clock: Clock, *, take: Take = unlimited) -> None:
         """`take` takes the room for a new silence alone.
 
         The end of a silence needs none, because its beginning took room.
         """
-        self._log = log
+        super().__init__(log)
         self._clock = clock
-        self._take = take
+        self._take_new = take
 
-    async def active(self) -> tuple[Silence, ...]:
-        """Return the silences in force, the oldest first.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
-        return self._current(await self._log.load(subjects.silences()))[1]
+    @override
+    def view(self, newest: Recorded[SilencesDefined] | None) -> tuple[Silence, ...]:
+        """Return the silences in force, the oldest first."""
+        return () if newest is None else in_force(newest.message, self._clock.now())
 
     async def start(
         self,
@@ -79,20 +81,19 @@ class Silences:
             reason=reason,
         )
 
-        async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
-            previous, silences = self._current(stored)
+        def edit(silences: tuple[Silence, ...]) -> SilencesDefined:
             _check_room(silences, None if is_operator else by)
             if reaches is not None and sum(s.job is not None and reaches(s.job) for s in silences) >= MAX_OF_NAMESPACES:
                 raise OperationError(
                     f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator",
                     code="too-many-silences",
                 )
-            return [SilencesDefined(previous=previous, silences=(*silences, silence), by=by, reason=reason)]
+            return SilencesDefined(silences=(*silences, silence))
 
         async def take(_: Sequence[Message]) -> None:  # the event repeats the silences of others
-            await self._take([SilencesDefined(previous=0, silences=(silence,), by=by, reason=reason)])
+            await self._take_new([SilencesDefined(silences=(silence,), by=by, reason=reason)])
 
-        await decide(self._log, subjects.silences(), facts, take=take)
+        await self.replace(edit, by=by, reason=reason, take=take)
         return silence
 
     async def end(self, given: str, *, reason: str | None = None, by: Actor | None = None) -> Silence:
@@ -104,22 +105,14 @@ class Silences:
         """
         ended: list[Silence] = []
 
-        async def facts(stored: Sequence[Recorded[Message]]) -> list[SilencesDefined]:
-            previous, silences = self._current(stored)
+        def edit(silences: tuple[Silence, ...]) -> SilencesDefined:
             ended[:] = [silence for silence in silences if silence.id == given]
             if not ended:
                 raise silence_not_found(given)
-            rest = tuple(silence for silence in silences if silence.id != given)
-            return [SilencesDefined(previous=previous, silences=rest, by=by, reason=reason)]
+            return SilencesDefined(silences=tuple(silence for silence in silences if silence.id != given))
 
-        await decide(self._log, subjects.silences(), facts)
+        await self.replace(edit, by=by, reason=reason)
         return ended[0]
-
-    def _current(self, stored: Sequence[Recorded[Message]]) -> tuple[int, tuple[Silence, ...]]:
-        newest = newest_of(stored, SilencesDefined)
-        if newest is None:
-            return 0, ()
-        return newest.sequence, in_force(newest.message, self._clock.now())
 
 
 def silence_not_found(given: str) -> NotFound:

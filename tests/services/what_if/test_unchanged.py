@@ -3,7 +3,7 @@
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -112,11 +112,12 @@ def test_instant_after_a_slow_append_keeps_its_decision() -> None:
         ),
         (Due(job="often", scheduled_time=start + timedelta(seconds=4), definition=1), 4.5),
     ]
-    defined, *decisions = (
-        Recorded(fact, "", number, start + timedelta(seconds=stored)) for number, (fact, stored) in enumerate(facts, 1)
-    )
+    stored: list[Recorded[Any]] = [
+        Recorded(fact, "", number, start + timedelta(seconds=seconds))
+        for number, (fact, seconds) in enumerate(facts, 1)
+    ]
     since, until = start - timedelta(seconds=1), start + timedelta(seconds=5)
-    past = Past("often", cast("list[Any]", [defined]), decisions, (), until)
+    past = Past("often", stored[:1], stored[1:], (), until)
     recorded = RecordedJob(past, Runs(since))
     replay = TimeReplay(recorded, None, since, until)
     assert replay.advance(lambda: False)

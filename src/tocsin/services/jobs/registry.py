@@ -22,7 +22,8 @@ from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ..change_room import ChangeRoom
 from ..daily_room import require_room
-from ..namespaces import Namespaces, RecentNamespaces
+from ..documents import Recent
+from ..namespaces import Namespaces
 from ..policies import Policies
 from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
@@ -83,8 +84,9 @@ class Registry:
         self._bridged = frozenset(bridged)
         self._log = log
         self._clock = clock
-        self.policies = Policies(log, clock)
-        self.namespaces = RecentNamespaces(log, clock)
+        self.policies = Policies(log)
+        self.recent_policy = Recent(self.policies, clock)
+        self.namespaces = Recent(Namespaces(log), clock)
         self.room = ChangeRoom(self.namespaces, projections, clock)
         self._projections = projections
         self._ledgers = LedgerReader(log)

@@ -186,7 +186,7 @@ async def _seen(here: Components, caller: Principal) -> list[Silence]:
     A caller that is bound to namespaces sees those of all jobs and of tags of its jobs, and not who started them and why.
     """
     may_see = here.visibility.of(caller)
-    active = await Silences(here.log, here.clock).active()
+    active = await Silences(here.log, here.clock).newest()
     seen = [silence for silence in active if silence.job is None or await may_see(silence.job)]
     if not caller.is_bound or all(silence.job is not None for silence in seen):
         return seen

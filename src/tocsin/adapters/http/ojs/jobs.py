@@ -158,7 +158,7 @@ async def visible_match(here: Components, caller: Principal, job_id: str) -> Exe
 
 async def defaults(here: Components, traceparent: str | None) -> envelope.Defaults:
     """Return the values of fields that a pushed job leaves out."""
-    ceiling = (await here.registry.policies.recent()).policy.job_timeout
+    ceiling = (await here.registry.recent_policy.newest()).policy.job_timeout
     timeout = ceiling or here.settings.execution.default_timeout
     return envelope.Defaults(
         now=here.clock.now(),
@@ -166,7 +166,7 @@ async def defaults(here: Components, traceparent: str | None) -> envelope.Defaul
         max_timeout=ceiling,
         traceparent=traceparent,
         remembered=here.settings.archive.hot_window,
-        namespaces=await here.registry.namespaces.names(),
+        namespaces=(await here.registry.namespaces.newest()).names,
     )
 
 
