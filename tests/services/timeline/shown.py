@@ -12,7 +12,7 @@ from tocsin.domain.execution_counts import counted_status
 from tocsin.domain.execution_plan import skipped_instants
 from tocsin.ports import ExecutionCount, ExecutionRow, PassedSpan
 from tocsin.services.calculations import Effort
-from tocsin.services.timeline import Mark, Window
+from tocsin.services.timeline import TimelineMark, Window
 from tocsin.services.timeline.buckets import Buckets
 from tocsin.services.timeline.marks import marks_of
 
@@ -86,7 +86,7 @@ def passed_of(past: Past) -> list[PassedSpan]:
     ]
 
 
-def marks(past: Past, window: Window, rows: Sequence[ExecutionRow] | None = None) -> list[Mark]:
+def marks(past: Past, window: Window, rows: Sequence[ExecutionRow] | None = None) -> list[TimelineMark]:
     """Every mark."""
     shown = [
         each for each in (rows_of(past) if rows is None else rows) if window.since <= each.scheduled_time < window.until

@@ -47,7 +47,7 @@ async def ask(
     definitions = tuple(JobDefinition.model_validate(rule) for rule in rules)
     jobs = await Registry(log, history.world.projections, clock).jobs() if "capacity" in fields else ()
     window = {"since": MIDNIGHT, "until": history.now} | fields
-    return await WhatIf(log, history.world.past, queues=queues).ask(Question(definitions, **window), jobs)
+    return await WhatIf(log, history.world.past, queues=queues or {}).ask(Question(definitions, **window), jobs)
 
 
 async def test_overlap_policy_allow_would_skip_nothing() -> None:

@@ -153,23 +153,9 @@ def as_json(answer: Answer) -> dict[str, Any]:
 
 
 def _outcome_json(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "status": outcome.status,
-        "attempts": outcome.attempts,
-        "started_at": outcome.started_at,
-        "ended_at": outcome.ended_at,
-        "error": outcome.error,
-        "active_execution_id": outcome.active_execution_id,
-        "reason": outcome.reason,
-        "shards": outcome.shards,
-        "waits_for_jobs": outcome.waits_for_jobs,
-        "circle": outcome.circle,
-        "start_delay_seconds": outcome.start_delay,
-        "starts_at": outcome.starts_at,
-        "dead_lettered": outcome.dead_lettered,
-        "held_up_by": [asdict(hold_up) for hold_up in outcome.held_up_by],
-        "held_up": outcome.held_up,
-    }
+    fields = asdict(outcome)
+    fields["start_delay_seconds"] = fields.pop("start_delay")
+    return {name: value for name, value in fields.items() if name not in {"execution_id", "by", "acknowledgements"}}
 
 
 def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]:

@@ -43,6 +43,10 @@ class Arrival:
     ends_unadmitted: Moment | None = None
     """When it ends if it was not admitted before, as recorded."""
 
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.outcome.job, self.outcome.execution_id
+
 
 @dataclass(slots=True)
 class Arrivals:

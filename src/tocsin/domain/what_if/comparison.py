@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from ..events import Due, TriggerKind
@@ -241,7 +242,7 @@ def _only(these: Iterable[datetime], others: Iterable[datetime]) -> ListedInstan
 def _differences(before: Iterable[Outcome], after: Iterable[Outcome]) -> ListedDifferences:
     known = {_key(outcome): outcome for outcome in before}
     count, first = 0, list[CourseDifference]()
-    for outcome in sorted(after, key=_by_time):
+    for outcome in sorted(after, key=attrgetter("scheduled_time", "execution_id")):
         if (other := known.get(_key(outcome))) is None:
             continue
         course, replayed = Course.of(other), Course.of(outcome)
@@ -262,10 +263,6 @@ def _key(outcome: Outcome) -> _Key:
 
 def _counted(values: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(values).items()))
-
-
-def _by_time(outcome: Outcome) -> tuple[datetime, str]:
-    return outcome.scheduled_time, outcome.execution_id
 
 
 def together(sides: Mapping[str, Side]) -> WhatIfFigures:

@@ -70,8 +70,7 @@ class Slots:
 
     def open(self, name: str, request: Requested, now: datetime) -> None:
         """Let the task of an execution wait for a slot."""
-        task = self._task(name, request, now)
-        self._lanes.put(task)
+        self._lanes.put(self._task(name, request, now))
 
     def occupy(self, name: str, request: Requested, now: datetime) -> None:
         """Give a slot to an execution that had started before."""
@@ -88,7 +87,7 @@ class Slots:
 
     def fill(self, queue: str, now: datetime) -> list[str]:
         """Start as many tasks of a queue as fit; return their executions."""
-        rules = self._rules(queue)
+        rules = self.rules.get(queue, _NO_RULES)
         if not self._functions.get(queue) or rules.pause_at(now) is not None:
             return []
         free = self.capacity[queue] if rules.concurrency is None else min(self.capacity[queue], rules.concurrency)
@@ -111,16 +110,13 @@ class Slots:
         """
         if not any(waiting for (name, _), waiting in self._lanes.numbers.items() if name == queue):
             return None
-        rules = self._rules(queue)
+        rules = self.rules.get(queue, _NO_RULES)
         if (pause := rules.pause_at(now)) is not None:
             return pause.end
         used_until = self._used_until.get(queue, 0.0)
         if rules.bucket is None or rules.bucket.available(used_until, now.timestamp()) > 0:
             return None
         return max(now + _SOON, datetime.fromtimestamp(rules.bucket.next_at(used_until), UTC))
-
-    def _rules(self, queue: str) -> QueueRules:
-        return self.rules.get(queue, _NO_RULES)
 
     def _task(self, name: str, request: Requested, now: datetime) -> OpenTask:
         step = request.plan.steps[0]
@@ -178,29 +174,25 @@ class ExecutionsReplay:
     def add_locks(self, recorded: RecordedJob) -> None:
         """Take the locks of a job as they were at the beginning of the window."""
         self._sequence = max(self._sequence, recorded.runs.sequence)
-        for shard, state in recorded.runs.locks.items():
-            self._locks[recorded.job, shard] = state
+        self._locks |= {(recorded.job, shard): state for shard, state in recorded.runs.locks.items()}
 
     def carry_over(self, arrivals: Iterable[Arrival]) -> None:
         """Continue executions that were requested before the window."""
         for arrival in arrivals:
-            self._remember(arrival)
             run, outcome = arrival.run, arrival.outcome
             held_from = None if run is None else run.held_from
             if run is not None and held_from is not None and held_from.time <= self.since:
                 outcome.status, outcome.admitted_at, outcome.started_at = "running", held_from.time, run.started_at
                 if arrival.request is not None and self.slots.may_hold_back(arrival.request):
                     self.slots.occupy(_name(arrival), arrival.request, held_from.time)
+                self._arrivals[arrival.key] = arrival
                 self._end_at(arrival, held_from.time)
-            elif run is not None and run.queued is not None and run.queued.time <= self.since:
-                outcome.found_lock_held = True
-                self._expect_end(arrival)
-            else:
-                self._expect(arrival)
+                continue
+            outcome.found_lock_held = run is not None and run.queued is not None and run.queued.time <= self.since
+            self._expect(arrival)
 
     def add(self, arrival: Arrival) -> None:
         self.outcomes.append(arrival.outcome)
-        self._remember(arrival)
         self._expect(arrival)
 
     def advance(self, is_spent: IsSpent) -> bool:
@@ -287,7 +279,7 @@ class ExecutionsReplay:
     def _end(self, arrival: Arrival, now: datetime, status: Status, reason: str | None) -> None:
         outcome, request = arrival.outcome, arrival.request
         outcome.status, outcome.reason, outcome.ended_at = status, reason, now
-        del self._arrivals[outcome.job, outcome.execution_id]
+        del self._arrivals[arrival.key]
         if outcome.started_at is not None and outcome.started_at > now:
             outcome.started_at = None
         if request is not None and self.slots.may_hold_back(request):
@@ -319,11 +311,9 @@ class ExecutionsReplay:
             self._at(Moment(again, UNRECORDED), _LATER, "fill", queue)
 
     def _expect(self, arrival: Arrival) -> None:
-        if arrival.needs_lock_at is not None:
+        self._arrivals[arrival.key] = arrival
+        if arrival.needs_lock_at is not None and not arrival.outcome.found_lock_held:
             self._at(arrival.needs_lock_at, _REQUEST, "request", arrival)
-        self._expect_end(arrival)
-
-    def _expect_end(self, arrival: Arrival) -> None:
         if arrival.ends_unadmitted is not None:
             self._at(arrival.ends_unadmitted, _LATER, "end-unadmitted", arrival)
 
@@ -334,9 +324,6 @@ class ExecutionsReplay:
     def _at(self, moment: Moment, phase: int, action: Action, of: Arrival | str) -> None:
         self._number += 1
         heappush(self._events, (*moment, phase, self._number, action, of))
-
-    def _remember(self, arrival: Arrival) -> None:
-        self._arrivals[arrival.outcome.job, arrival.outcome.execution_id] = arrival
 
     def _lock(self, key: _Key) -> Lock:
         return self._locks.get(key, lock.initial)

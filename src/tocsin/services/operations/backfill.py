@@ -13,22 +13,23 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import islice
 from typing import Final, Literal, TypeAlias
 
 from ... import subjects
-from ...archive.stream_reader import decoded
 from ...domain import ids
 from ...domain.definition import JobDefinition, check_input
-from ...domain.events import LOCK_SKIPS, Actor, Due, Message, Passed, Skipped, Trigger
-from ...domain.schedule import parse
+from ...domain.events import LOCK_SKIPS, Actor, Due, Passed, Skipped, Trigger
+from ...domain.ledger import Timetable, schedule_of
+from ...domain.replay import INSTANT
 from ...engine.request_ids import DEDUP_WINDOW
 from ...ports import Clock, EventLog, StoredLog
 from ...ports.queries import InvalidQuery, in_utc
 from ...subjects import Stream
 from ..calculations import Calculator, Effort, in_place
 from ..jobs import Registry
+from ..past_reader import DECISIONS, read_portions
 from .errors import OperationError
 
 Order: TypeAlias = Literal["oldest", "newest"]
@@ -39,7 +40,6 @@ MAX_INSTANTS: Final = 100_000
 EARLIEST_YEAR: Final = 1970
 DEFAULT_RATE: Final = 10.0
 """Triggers per second, unless the caller sets another rate."""
-_SMALLEST: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,13 +177,13 @@ def _instants(definition: JobDefinition, span: Span) -> Iterator[datetime]:
     job = definition.name
     if definition.schedule is None:
         raise OperationError(f"cannot backfill {job!r}: it has no schedule. Trigger it instead.", code="no-schedule")
-    schedule = parse(definition.schedule, definition.timezone, dst=definition.dst, days=definition.day_rules)
+    schedule = schedule_of(Timetable.of(definition))
     if schedule.interval is not None:
         raise OperationError(
             f"cannot backfill {job!r}: {definition.schedule} counts from its last run and names no past instants. Trigger it instead.",
             code="no-calendar",
         )
-    after, until = span.start - _SMALLEST, span.end - _SMALLEST
+    after, until = span.start - INSTANT, span.end - INSTANT
     for occurrence in schedule.occurrences(after, until, anchor=span.start):
         if occurrence.fires:
             yield occurrence.at
@@ -193,18 +193,20 @@ async def _fates(log: StoredLog, job: str, named: Sequence[datetime]) -> dict[da
     """Return the fate of sorted instants, as far as the log knows it."""
     fates: dict[datetime, Fate] = {}
     instants = frozenset(named)
-    async for fact in _facts(log, Stream.LEDGER, *subjects.ledger_subjects(job, "due", "passed")):
-        match fact:
-            case Due(scheduled_time=at) if at in instants:
-                fates[at] = "fired"
-            case Passed(start=after, until=until):
-                fates |= dict.fromkeys(named[bisect_right(named, after) : bisect_right(named, until)], "missing")
-    async for fact in _facts(log, Stream.LOG, f"execution.{subjects.token(job)}.*.skipped"):
-        match fact:
-            case Skipped(trigger="cron", scheduled_time=at) as skipped if (
-                at in instants and skipped.reason in LOCK_SKIPS
-            ):
-                fates[at] = "missing"
+    ledger, skips = subjects.ledger_subjects(job, *DECISIONS), [f"execution.{subjects.token(job)}.*.skipped"]
+    for stream, filters in ((Stream.LEDGER, ledger), (Stream.LOG, skips)):
+        async for portion in read_portions(log, stream, filters):
+            for recorded in portion:
+                match recorded.message:
+                    case Due(scheduled_time=at) if at in instants:
+                        fates[at] = "fired"
+                    case Passed(start=after, until=until):
+                        passed = named[bisect_right(named, after) : bisect_right(named, until)]
+                        fates |= dict.fromkeys(passed, "missing")
+                    case Skipped(trigger="cron", scheduled_time=at, reason=reason) if (
+                        at in instants and reason in LOCK_SKIPS
+                    ):
+                        fates[at] = "missing"
     return fates
 
 
@@ -216,10 +218,3 @@ async def _begun_before(log: StoredLog, job: str, time: datetime) -> set[str]:
     upto = (await log.extent(Stream.LOG)).last
     portions = log.messages(Stream.LOG, *subjects.openings(job), after=0, upto=upto)
     return {message.subject.split(".")[2] async for portion in portions for message in portion if message.time <= time}
-
-
-async def _facts(log: StoredLog, stream: Stream, *filters: str) -> AsyncIterator[Message]:
-    upto = (await log.extent(stream)).last
-    async for portion in log.messages(stream, *filters, after=0, upto=upto):
-        for stored in portion:
-            yield decoded(stored).message

@@ -7,6 +7,8 @@ from itertools import pairwise
 from math import ceil, gcd
 from typing import Final
 
+from pydantic import ConfigDict
+
 from ...domain.execution_counts import PERIOD, period_of, start_of
 from ...domain.replay import Past
 from ...domain.schedule import ScheduleError
@@ -106,15 +108,19 @@ class DurationBucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Durations:
-    """The durations of a job; buckets without executions are left out."""
+class JobDurations:
+    """The durations of a job over time; buckets without executions are left out."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     buckets: tuple[DurationBucket, ...]
     sampled: bool
-    """Whether percentiles and maxima are those of a sample."""
+    """Whether percentiles and maxima come from a sample; up to 20,000 executions are all read."""
 
 
-async def read_durations(history: History, past: Past, window: Window, calculate: Calculator = in_place) -> Durations:
+async def read_durations(
+    history: History, past: Past, window: Window, calculate: Calculator = in_place
+) -> JobDurations:
     """Return percentiles of the durations of a job by time."""
     job, width = past.job, window.width
     spans = window.spans(width)
@@ -146,7 +152,7 @@ async def read_durations(history: History, past: Past, window: Window, calculate
             buckets.append(bucket(number, span))
         return tuple(buckets)
 
-    return Durations(await calculate(calculated), is_sampled)
+    return JobDurations(await calculate(calculated), is_sampled)
 
 
 def percentile(ascending: Sequence[float], percent: int) -> float | None:

@@ -11,7 +11,7 @@ from ...domain.replay import INSTANT, Decision, Past, verdict_of
 from ...domain.schedule import Occurrence, Schedule
 from ...ports import ExecutionRow
 from ..calculations import Effort
-from .model import Mark, MarkDecision, Window
+from .model import MarkDecision, TimelineMark, Window
 
 CRON: Final = "cron"
 """The trigger of the executions of instants."""
@@ -19,12 +19,12 @@ CRON: Final = "cron"
 
 def marks_of(
     past: Past, rows: Sequence[ExecutionRow], window: Window, effort: Effort, *, most: int
-) -> tuple[list[Mark], bool]:
+) -> tuple[list[TimelineMark], bool]:
     """Return at most `most` marks of a window by time, and whether they are all.
 
     `rows`: the executions that are scheduled in the window, as far as the caller sees them.
     """
-    marks, is_complete = list[Mark](), True
+    marks, is_complete = list[TimelineMark](), True
     for mark in _marks(past, rows, window):
         if len(marks) == most or effort.is_spent():
             is_complete = False
@@ -33,12 +33,12 @@ def marks_of(
     return sorted(marks, key=lambda mark: (mark.at, mark.decision, mark.status or "")), is_complete
 
 
-def _marks(past: Past, rows: Sequence[ExecutionRow], window: Window) -> Iterator[Mark]:
+def _marks(past: Past, rows: Sequence[ExecutionRow], window: Window) -> Iterator[TimelineMark]:
     runs: defaultdict[datetime, list[ExecutionRow]] = defaultdict(list)
     announced: dict[datetime, list[ExecutionRow]] = {}
     for row in rows:
         if row.trigger != CRON:
-            yield Mark(row.scheduled_time, "trigger", row.trigger, row.execution_id, row.status)
+            yield TimelineMark(row.scheduled_time, "trigger", row.trigger, row.execution_id, row.status)
         elif row.execution_id == ids.passed_id(row.job_name, row.scheduled_time):
             announced[row.scheduled_time] = [row]
         else:
@@ -59,7 +59,7 @@ def _marks(past: Past, rows: Sequence[ExecutionRow], window: Window) -> Iterator
         yield from _excluded(schedule, after, until, stretch.anchor)
 
 
-def _decided(past: Past, runs: dict[datetime, list[ExecutionRow]], window: Window) -> Iterator[Mark]:
+def _decided(past: Past, runs: dict[datetime, list[ExecutionRow]], window: Window) -> Iterator[TimelineMark]:
     """Yield the marks of the ledger's events, and take their executions out of `runs`."""
     for decision in past.decisions:
         match decision.message:
@@ -71,7 +71,7 @@ def _decided(past: Past, runs: dict[datetime, list[ExecutionRow]], window: Windo
                 pass
 
 
-def _fired(past: Past, decision: Recorded[Decision], fact: Due, runs: Sequence[ExecutionRow]) -> Iterator[Mark]:
+def _fired(past: Past, decision: Recorded[Decision], fact: Due, runs: Sequence[ExecutionRow]) -> Iterator[TimelineMark]:
     at = fact.scheduled_time
     regime = past.regime_at(at, before=decision.sequence)
     if regime is None or not past.is_seen(regime):
@@ -80,22 +80,24 @@ def _fired(past: Past, decision: Recorded[Decision], fact: Due, runs: Sequence[E
     if runs:
         yield from _runs(at, runs, late_by=late_by, reason=reason)
     else:
-        yield Mark(at, "fired", reason, ids.occurrence_id(fact.job, at), None, late_by)
+        yield TimelineMark(at, "fired", reason, ids.occurrence_id(fact.job, at), None, late_by)
     if fact.dst_skip:
-        yield Mark(at, "no-such-local-time")
+        yield TimelineMark(at, "no-such-local-time")
 
 
-def _runs(at: datetime, runs: Sequence[ExecutionRow], *, late_by: float | None, reason: str | None) -> Iterator[Mark]:
+def _runs(
+    at: datetime, runs: Sequence[ExecutionRow], *, late_by: float | None, reason: str | None
+) -> Iterator[TimelineMark]:
     by_status: defaultdict[str, list[ExecutionRow]] = defaultdict(list)
     for row in runs:
         by_status[row.status].append(row)
     for status, same in by_status.items():
         first = same[0]
         shown: object = status
-        yield Mark(at, shown, first.reason or reason, first.execution_id, status, late_by, len(same))  # type: ignore[arg-type] # a status is a decision
+        yield TimelineMark(at, shown, first.reason or reason, first.execution_id, status, late_by, len(same))  # type: ignore[arg-type] # a status is a decision
 
 
-def _passed(past: Past, decision: Recorded[Decision], fact: Passed, window: Window) -> Iterator[Mark]:
+def _passed(past: Past, decision: Recorded[Decision], fact: Passed, window: Window) -> Iterator[TimelineMark]:
     regime = past.regime_at(fact.until, before=decision.sequence)
     if regime is None or not past.is_seen(regime):
         return
@@ -109,23 +111,23 @@ def _passed(past: Past, decision: Recorded[Decision], fact: Passed, window: Wind
         yield from _named(named, verdict, reason, decision.time)
         yield from _excluded(schedule, after, until, anchor)
     if not named and fact.count and fact.until < window.until:  # newer zone data names none of them
-        yield Mark(fact.until, verdict, reason, late_by=_late(fact.until, decision.time), count=fact.count)
+        yield TimelineMark(fact.until, verdict, reason, late_by=_late(fact.until, decision.time), count=fact.count)
 
 
 def _named(
     named: Iterable[Occurrence], verdict: MarkDecision, reason: str | None, decided: datetime | None
-) -> Iterator[Mark]:
+) -> Iterator[TimelineMark]:
     for occurrence in named:
         late_by = None if decided is None else _late(occurrence.at, decided)
         if occurrence.skipped_local is not None and not occurrence.excluded:
-            yield Mark(occurrence.at, "no-such-local-time", late_by=late_by)
+            yield TimelineMark(occurrence.at, "no-such-local-time", late_by=late_by)
         elif not occurrence.excluded and verdict != "no-such-local-time":
-            yield Mark(occurrence.at, verdict, reason, late_by=late_by)
+            yield TimelineMark(occurrence.at, verdict, reason, late_by=late_by)
 
 
-def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[Mark]:
+def _excluded(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[TimelineMark]:
     for at in schedule.excluded_instants(after, until, anchor=anchor):
-        yield Mark(at, "excluded", str(schedule.exclusion(at)))
+        yield TimelineMark(at, "excluded", str(schedule.exclusion(at)))
 
 
 def _late(at: datetime, decided: datetime) -> float:

@@ -39,20 +39,22 @@ _WIDTHS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """An instant and the decision on it, or an execution with another trigger.
-
-    `reason`: why it was skipped, cancelled, excluded or paused; of a trigger, its kind. `late_by`: seconds from the instant to the decision.
-    `count`: the executions on shards that have the same status, or the number of instants whose times are unknown.
-    """
+class TimelineMark:
+    """An instant and the decision on it, or an execution that something else triggered."""
 
     at: datetime
     decision: MarkDecision
+    """The status of the execution of an instant that fired (`fired`: the history has none), `trigger` for an execution that
+    the schedule did not request, and otherwise the verdict of `why`."""
     reason: str | None = None
+    """The reason for a skip, a cancellation or a pause; `catch_up`: it fired late; of a `trigger`, what triggered it."""
     execution_id: str | None = None
     status: str | None = None
+    """The status of the execution."""
     late_by: float | None = None
+    """Seconds from the instant to the decision."""
     count: int = 1
+    """Executions on shards with this status, or instants of which only the number is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
+from pydantic import ConfigDict
+
 from ...domain.ledger import PUNCTUALITY, JobNotFound
 from ...domain.log_events import LeaderChange
 from ...domain.replay import Past, gaps
@@ -14,7 +16,7 @@ from ..calculations import Calculator, Effort, in_place
 from ..past_reader import SeesDefinitions, read_decisions, read_leaders, read_past
 from .buckets import Buckets
 from .marks import marks_of
-from .model import Mark, Span, TimelineBucket, Window
+from .model import Span, TimelineBucket, TimelineMark, Window
 from .revisions import TimelineVersion, versions_of
 
 MAX_MARKS: Final = 500
@@ -29,19 +31,24 @@ MAX_PASSED: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """The instants of a job in a time: either `marks` or `buckets` is there.
+    """The time of a job: `marks` if its instants are few, otherwise `buckets`."""
 
-    `truncated`: part of the time is missing, because there is too much of it or the history no longer has it.
-    """
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
 
     since: datetime
     until: datetime
     timezone: str
+    """The zone of the newest definition."""
     versions: tuple[TimelineVersion, ...]
+    """The changes to the definition in this time, and the last change before it."""
     gaps: tuple[Span, ...]
-    marks: tuple[Mark, ...] | None = None
+    """The times without a leading ticker that made instants late."""
+    truncated: bool
+    """Whether some instants, changes or gaps are missing: they were too many, or the history has expired them."""
+    marks: tuple[TimelineMark, ...] | None = None
+    """Every instant, by time. null: there are too many."""
     buckets: tuple[TimelineBucket, ...] | None = None
-    truncated: bool = False
+    """Counts in spans of equal width, which cover the time without a gap. null: `marks` has every instant."""
 
 
 class TimelineReader:
@@ -92,7 +99,7 @@ class TimelineReader:
             past.timezone,
             tuple(versions[-MAX_VERSIONS:]),
             tuple(absences[-MAX_GAPS:]),
-            truncated=len(versions) > MAX_VERSIONS or len(absences) > MAX_GAPS,
+            len(versions) > MAX_VERSIONS or len(absences) > MAX_GAPS,
         )
         if buckets.total <= MAX_MARKS:
             marks, is_complete = await self._marks(past, window, executed)
@@ -127,7 +134,7 @@ class TimelineReader:
         since, until = max(window.since, min(starts)), min(window.until, max(starts) + width)
         return buckets, replace(window, since=since, until=until)
 
-    async def _marks(self, past: Past, window: Window, executed: Window | None) -> tuple[list[Mark], bool]:
+    async def _marks(self, past: Past, window: Window, executed: Window | None) -> tuple[list[TimelineMark], bool]:
         job = past.job
         decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
         past = past.with_decisions(decisions)

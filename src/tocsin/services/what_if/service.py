@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain
 from typing import Final
 
 from ...domain.definition import JobDefinition, is_name
@@ -51,32 +52,27 @@ class Window:
     is_forecast: bool = False
 
 
+@dataclass(slots=True)
 class Replays:
-    """The replays of one question."""
+    """The replays of one question; `notes`: sentences on queues, for their jobs."""
 
-    def __init__(
-        self,
-        window: Window,
-        recorded: Sequence[RecordedJob],
-        absences: Sequence[Gap],
-        calculate: Calculator,
-        notes: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:
-        """Prepare the replays; `notes`: sentences on queues, for their jobs."""
-        self._notes = notes or {}
-        self._window = window
-        self._recorded = recorded
-        self._absences = absences
-        self._calculate = calculate
-        self._turns = 0
-        self._arrivals = {job.job: Arrivals(job) for job in recorded}
+    window: Window
+    jobs: Sequence[RecordedJob]
+    absences: Sequence[Gap]
+    calculate: Calculator
+    notes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    _turns: int = 0
+    _arrivals: dict[str, Arrivals] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._arrivals = {job.job: Arrivals(job) for job in self.jobs}
 
     def recorded(self) -> dict[str, Side]:
         return {
             job.job: Side(
                 [decision.message for decision in job.decisions], [*self._arrivals[job.job].recorded_outcomes()]
             )
-            for job in self._recorded
+            for job in self.jobs
         }
 
     async def play(self, candidates: Mapping[str, JobDefinition], slots: Slots) -> dict[str, Side]:
@@ -85,14 +81,14 @@ class Replays:
         Raises:
             InvalidQuery: it takes too long, or has too many instants.
         """
-        lookahead, executions = Lookahead(), ExecutionsReplay(self._window.since, self._window.until, slots)
+        since, until = self.window.since, self.window.until
+        lookahead, executions = Lookahead(), ExecutionsReplay(since, until, slots)
         decisions: dict[str, list[Decision]] = {}
-        for job in self._recorded:
-            definition = candidates.get(job.job)
-            times = TimeReplay(job, definition, self._window.since, self._window.until, self._absences, lookahead)
-            instants = sum(map(len, decisions.values()))
-            await self._complete(times.advance, lambda times=times, before=instants: before + len(times.decided))  # type: ignore[misc]
-            await self._calculate(partial(self._arrive, executions, job, times, definition))
+        for job in self.jobs:
+            definition, before = candidates.get(job.job), sum(map(len, decisions.values()))
+            times = TimeReplay(job, definition, since, until, self.absences, lookahead)
+            await self._complete(times.advance, lambda times=times, before=before: before + len(times.decided))  # type: ignore[misc]
+            await self.calculate(partial(self._arrive, executions, job, times, definition))
             decisions[job.job] = [decided.fact for decided in times.decided]
         await self._complete(executions.advance, lambda: 0)
         outcomes: dict[str, list[Outcome]] = {name: [] for name in decisions}
@@ -118,20 +114,17 @@ class Replays:
     def report(
         self, before: Mapping[str, Side], after: Mapping[str, Side], candidates: Mapping[str, JobDefinition]
     ) -> WhatIfReport:
-        reports = [self._compared(job, before[job.job], after[job.job], candidates) for job in self._recorded]
-        window = self._window
-        return WhatIfReport(
-            window.since, window.until, window.is_forecast, together(before), together(after), tuple(reports)
-        )
+        reports = [self._compared(job, before[job.job], after[job.job], candidates.get(job.job)) for job in self.jobs]
+        window = self.window
+        sides = together(before), together(after)
+        return WhatIfReport(window.since, window.until, window.is_forecast, *sides, tuple(reports))
 
-    def _compared(
-        self, job: RecordedJob, before: Side, after: Side, candidates: Mapping[str, JobDefinition]
-    ) -> WhatIfJob:
-        definition, usual = candidates.get(job.job), self._arrivals[job.job].usual
+    def _compared(self, job: RecordedJob, before: Side, after: Side, definition: JobDefinition | None) -> WhatIfJob:
+        usual, rule = self._arrivals[job.job].usual, definition or job.start.definition
         notes = [*_notes(job, definition, after, has_durations=usual.runs > 0)]
-        rule = definition or job.start.definition
-        queues = () if rule is None else sorted(set(rule.step_queues()))
-        notes += (note for queue in queues for note in self._notes.get(queue, ()))
+        notes += chain.from_iterable(
+            self.notes.get(queue, ()) for queue in (sorted(set(rule.step_queues())) if rule else ())
+        )
         return compare(job.job, before, after, usual, tried=definition is not None, notes=notes)
 
     async def _complete(self, advance: Callable[[Callable[[], bool]], bool], instants: Callable[[], int]) -> None:
@@ -140,12 +133,12 @@ class Replays:
         def turn(effort: Effort) -> bool:
             return advance(lambda: effort.is_spent() or instants() > MAX_INSTANTS)
 
-        while not await self._calculate(turn):
+        while not await self.calculate(turn):
             self._turns += 1
             if instants() > MAX_INSTANTS or self._turns >= MAX_TURNS:
                 limit = f"more than {MAX_INSTANTS:,} instants" if instants() > MAX_INSTANTS else "too much to calculate"
                 reason = f"the window has {limit}. Choose a later time, or fewer jobs"
-                raise InvalidQuery("since", self._window.since.isoformat(), reason)
+                raise InvalidQuery("since", self.window.since.isoformat(), reason)
 
 
 def _notes(job: RecordedJob, definition: JobDefinition | None, after: Side, *, has_durations: bool) -> Iterable[str]:
@@ -187,27 +180,18 @@ class Question:
     capacity: Mapping[str, int] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
 class WhatIf:
-    """Answers what-if questions. Nothing is changed or stored."""
+    """Answers what-if questions from a log. Nothing is changed or stored.
 
-    def __init__(
-        self,
-        log: EventLog,
-        stored: StoredLog,
-        calculate: Calculator = in_place,
-        *,
-        queues: Mapping[str, Queue] | None = None,
-        requires_grant: bool = False,
-    ) -> None:
-        """Read from a log.
+    `queues`: the settings of the queues, with their limits; `requires_grant`: agents without a grant get no tasks.
+    """
 
-        `queues`: the settings of the queues, with their limits; `requires_grant`: agents without a grant get no tasks.
-        """
-        self._queues = queues or {}
-        self._requires_grant = requires_grant
-        self._log = log
-        self._stored = stored
-        self._calculate = calculate
+    log: EventLog
+    stored: StoredLog
+    calculate: Calculator = in_place
+    queues: Mapping[str, Queue] = field(default_factory=dict)
+    requires_grant: bool = False
 
     async def ask(self, question: Question, jobs: Collection[Job], *, may_see: SeesEvent | None = None) -> WhatIfReport:
         """Replay the window of a question.
@@ -220,26 +204,23 @@ class WhatIf:
         Raises:
             InvalidQuery: a field of the question is invalid, or the question is too large.
         """
-        window = _window(question, await self._log.now())
+        window = _window(question, await self.log.now())
         candidates = {definition.name: definition for definition in question.definitions}
         names = _names(question, candidates, jobs)
         lookback = FORECAST_LOOKBACK if window.is_forecast else LOOKBACK
         end = window.since if window.is_forecast else window.until
-        reader = PastReader(self._log, self._stored, self._calculate, window.since, end, lookback, may_see)
+        reader = PastReader(self.log, self.stored, self.calculate, window.since, end, lookback, may_see)
         recorded = [await reader.job(name) for name in names]
         absences = [] if window.is_forecast else await reader.absences()
-        registered = _limited({}, recorded, {}, is_forecast=True) if window.is_forecast else {}
         limited = _limited(question.capacity, recorded, candidates, is_forecast=window.is_forecast)
         notes = await self._notes(reader, question.capacity, limited)
-        replays = Replays(window, recorded, absences, self._calculate, notes)
-        before = (
-            await replays.play({}, await self._slots(reader, {}, registered))
-            if window.is_forecast
-            else await self._calculate(lambda _: replays.recorded())
-        )
-        slots = await self._slots(reader, question.capacity, limited)
-        after = await replays.play(candidates, slots)
-        return await self._calculate(lambda _: replays.report(before, after, candidates))
+        replays = Replays(window, recorded, absences, self.calculate, notes)
+        if window.is_forecast:
+            before = await replays.play({}, await self._slots(reader, {}, _limited({}, recorded, {}, is_forecast=True)))
+        else:
+            before = await self.calculate(lambda _: replays.recorded())
+        after = await replays.play(candidates, await self._slots(reader, question.capacity, limited))
+        return await self.calculate(lambda _: replays.report(before, after, candidates))
 
     async def _slots(self, reader: PastReader, capacity: Mapping[str, int], limited: Mapping[str, int]) -> Slots:
         """Return limited queues with their pauses.
@@ -249,7 +230,7 @@ class WhatIf:
         rules = dict[str, QueueRules]()
         for queue in limited:
             pauses = await reader.pauses(queue)
-            settings = self._queues.get(queue) if queue in capacity else None
+            settings = self.queues.get(queue) if queue in capacity else None
             limit, bucket = (None, None) if settings is None else (settings.concurrency, settings.bucket)
             rules[queue] = QueueRules(limit, bucket, pauses)
         return Slots(limited, rules)
@@ -258,22 +239,19 @@ class WhatIf:
         self, reader: PastReader, capacity: Mapping[str, int], limited: Mapping[str, int]
     ) -> Mapping[str, Sequence[str]]:
         """Return the rules of workers that the replay does not regard, in sentences, by queue."""
-        notes: dict[str, list[str]] = {queue: [] for queue in limited}
-        if limited and (self._requires_grant or await reader.has_grants()):
-            for queue in limited:
-                notes[queue].append(
-                    f"Which functions an agent may serve is not regarded: each slot of the queue {queue} serves all functions."
-                )
-        quotas = {
-            namespace.name: namespace.max_running for namespace in (await Namespaces(self._log).newest()).namespaces
-        }
+        declared = {each.name: each.max_running for each in (await Namespaces(self.log).newest()).namespaces}
+        has_grants = bool(limited) and (self.requires_grant or await reader.has_grants())
+        notes: dict[str, list[str]] = {}
         for queue in limited:
-            namespace = declared_of(queue, quotas)
-            if namespace is not None and quotas[namespace] is not None:
-                notes[queue].append(f"The quota `max_running` of the namespace {namespace} is not regarded.")
-            settings = self._queues.get(queue)
-            if queue not in capacity and settings is not None and (settings.concurrency or settings.rate):
-                notes[queue].append(f"The limits of the queue {queue} are not regarded, unless its capacity is given.")
+            namespace, settings = declared_of(queue, declared), self.queues.get(queue)
+            has_limits = queue not in capacity and settings is not None and (settings.concurrency or settings.rate)
+            sentences = {
+                f"Which functions an agent may serve is not regarded: each slot of the queue {queue} serves all functions.": has_grants,
+                f"The quota `max_running` of the namespace {namespace} is not regarded.": namespace is not None
+                and declared[namespace],
+                f"The limits of the queue {queue} are not regarded, unless its capacity is given.": has_limits,
+            }
+            notes[queue] = [sentence for sentence, applies in sentences.items() if applies]
         return notes
 
 
@@ -333,8 +311,7 @@ def _limited(
         definition = candidates.get(job.job, registered)
         if definition is None:
             continue
-        has_limit = definition.concurrency is not None
-        if (registered is not None and registered.concurrency != definition.concurrency) or (is_forecast and has_limit):
-            for queue in definition.step_queues():
-                limited.setdefault(queue, UNLIMITED)
+        is_changed = registered is not None and registered.concurrency != definition.concurrency
+        if is_changed or (is_forecast and definition.concurrency is not None):
+            limited = dict.fromkeys(definition.step_queues(), UNLIMITED) | limited
     return limited

@@ -8,8 +8,8 @@ from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
 from ....services.ignored_events import MAX_SHOWN, IgnoredEvent, read_ignored, shown
-from ....services.timeline import MAX_BUCKETS, MarkDecision, TimelineBucket, TimelineReader, TimelineVersion, Window
-from ....services.timeline.durations import CalendarDay, DurationBucket, read_calendar, read_durations
+from ....services.timeline import MAX_BUCKETS, Timeline, TimelineReader, Window
+from ....services.timeline.durations import CalendarDay, JobDurations, read_calendar, read_durations
 from ....services.trigger_test import GivenEvent, TriggerAnswer, try_event
 from ..auth.security import HistoryReader, Reader, visible
 from .dependencies import Calculate, Components, Here
@@ -22,50 +22,6 @@ AHEAD: Final = timedelta(hours=1)
 BACK: Final = timedelta(days=1)
 
 router = APIRouter(prefix="/v1/jobs", tags=["inquiries"])
-
-
-class TimelineMark(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """An instant and the decision on it, or an execution that something else triggered."""
-
-    at: datetime
-    decision: MarkDecision
-    """The status of the execution of an instant that fired (`fired`: the history has none), `trigger` for an execution that
-    the schedule did not request, and otherwise the verdict of `why`."""
-    reason: str | None
-    """The reason for a skip, a cancellation or a pause; `catch_up`: it fired late; of a `trigger`, what triggered it."""
-    execution_id: str | None
-    status: str | None
-    """The status of the execution."""
-    late_by: float | None
-    """Seconds from the instant to the decision."""
-    count: int
-    """Executions on shards with this status, or instants of which only the number is known."""
-
-
-class TimelineGap(BaseModel, from_attributes=True):
-    """A time in which no ticker led."""
-
-    start: datetime
-    end: datetime
-
-
-class Timeline(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """The time of a job: `marks` if its instants are few, otherwise `buckets`."""
-
-    since: datetime
-    until: datetime
-    timezone: str
-    """The zone of the newest definition."""
-    marks: list[TimelineMark] | None
-    """Every instant, by time. null: there are too many."""
-    buckets: list[TimelineBucket] | None
-    """Counts in spans of equal width, which cover the time without a gap. null: `marks` has every instant."""
-    versions: list[TimelineVersion]
-    """The changes to the definition in this time, and the last change before it."""
-    gaps: list[TimelineGap]
-    """The times without a leading ticker that made instants late."""
-    truncated: bool
-    """Whether some instants, changes or gaps are missing: they were too many, or the history has expired them."""
 
 
 def timeline_reader(here: Components, calculate: Calculate) -> TimelineReader:
@@ -112,8 +68,7 @@ async def get_timeline(
     """
     window = await window_of(here, since, until, buckets)
     reader = timeline_reader(here, calculate)
-    timeline = await reader.timeline(name, window, partial(here.visibility.seen_definitions, caller))
-    return Timeline.model_validate(timeline)
+    return await reader.timeline(name, window, partial(here.visibility.seen_definitions, caller))
 
 
 class TriggerTest(BaseModel):
@@ -166,14 +121,6 @@ DURATION_BUCKETS: Final = 100
 USUAL_DAYS: Final = timedelta(days=90)
 
 
-class JobDurations(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """Durations over time; buckets without executions are left out."""
-
-    buckets: list[DurationBucket]
-    sampled: bool
-    """Whether percentiles and maxima come from a sample; up to 20,000 executions are all read."""
-
-
 class JobCalendar(BaseModel):
     """The outcomes of a job by local day."""
 
@@ -194,7 +141,7 @@ async def get_durations(
     """Show percentiles of a job's durations over time."""
     window = await window_of(here, since, until, buckets)
     past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
-    return JobDurations.model_validate(await read_durations(here.history, past, window, calculate))
+    return await read_durations(here.history, past, window, calculate)
 
 
 @router.get("/{name}/calendar", operation_id="getCalendar", responses=documented(404))

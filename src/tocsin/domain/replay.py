@@ -7,8 +7,8 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from ..definition import JobDefinition
-from ..events import (
+from .definition import JobDefinition
+from .events import (
     Defined,
     DefinitionFact,
     Deleted,
@@ -17,9 +17,9 @@ from ..events import (
     Paused,
     Recorded,
 )
-from ..ledger import JobNotFound, Timetable, schedule_of
-from ..log_events import LeaderChange
-from ..schedule import Occurrence, Schedule
+from .ledger import JobNotFound, Timetable, schedule_of
+from .log_events import LeaderChange
+from .schedule import Occurrence, Schedule
 
 INSTANT: Final = timedelta(microseconds=1)
 Decision: TypeAlias = Due | Passed
