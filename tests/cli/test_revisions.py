@@ -14,7 +14,7 @@ from tests.http.served import served
 from tocsin.adapters.http.client import HttpOperator
 from tocsin.domain.definition import JobDefinition
 from tocsin.services.jobs import Registry
-from tocsin.services.local_operator import LocalOperator
+from tocsin.services.operator import Operator
 
 Call: TypeAlias = Callable[..., CallResult]
 
@@ -78,7 +78,7 @@ def test_rollback_registers_the_earlier_definition(tocsin: Call) -> None:
 
 
 def test_rollback_keeps_a_change_of_another(tocsin: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    for kind in (LocalOperator, HttpOperator):
+    for kind in (Operator, HttpOperator):
         monkeypatch.setattr(kind, "roll_back", after_a_change(kind.roll_back))
     result = tocsin("jobs", "rollback", "nightly", "1", "-o", "json")
     assert (result.code != 0, result.error["error_code"]) == (True, "conflict")

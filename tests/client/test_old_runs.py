@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,9 @@ from tocsin.client import ResultExpired
 from tocsin.client.run import Run
 from tocsin.domain.events import Advanced, Completed, Message
 from tocsin.ports import LogUnavailable
-from tocsin.services.local_operator import LocalOperator, opened_once
 from tocsin.services.operations.errors import NotFound
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.services.operator import Operator
+from tocsin.services.operator import Operator, opened_once
 from tocsin.subjects import Stream
 
 ONE_STEP = (admitted(), started())
@@ -52,7 +51,7 @@ class Old:
         async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
             raise NotImplementedError
 
-        return LocalOperator(
+        return Operator(
             world.log,
             world.stored,
             world.projections,
@@ -129,7 +128,7 @@ async def test_end_is_read_despite_lagging_replica(old: Old, monkeypatch: pytest
                 is_followed.set()
             if reads == 3:
                 raise LogUnavailable("no quorum")
-            return stale if reads < 5 else await LocalOperator.execution(cast("LocalOperator", operator), given)
+            return stale if reads < 5 else await Operator.execution(operator, given)
 
         monkeypatch.setattr(operator, "execution", lagging)
         waiting = asyncio.create_task(Run(client._open, JOB, ID).result())

@@ -12,6 +12,7 @@ from tocsin.adapters.http.client import HttpOperator
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports import EventLog
+from tocsin.services.operator import Operator
 from tocsin.subjects import Bucket
 
 READS = ("load", "load_each", "tail", "tails", "end", "last", "get", "read", "follow")
@@ -105,3 +106,8 @@ def _counted(log: EventLog) -> Counter[str]:
     for name in READS:
         setattr(log, name, counted(name, getattr(log, name)))
     return counts
+
+
+def test_every_operation_is_a_request() -> None:
+    operations = {name for name in dir(Operator) if not name.startswith("_")}
+    assert operations - vars(HttpOperator).keys() == {"replay_all"}  # it repeats `replay`

@@ -41,7 +41,6 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.trace_context import TraceContext
 from tocsin.services import calculations, statements
-from tocsin.services.local_operator import LocalOperator
 from tocsin.services.operator import Operator
 from tocsin.services.shards import ShardMaps
 from tocsin.services.turns import MAX_WAITING
@@ -116,7 +115,7 @@ async def test_execution_continues_the_current_trace(world: World, transport: st
 
     operator: Operator = HttpOperator(ApiClient(world.client), world.clock)
     if transport == "nats":
-        operator = LocalOperator(
+        operator = Operator(
             world.log,
             world.stored,
             world.projections,

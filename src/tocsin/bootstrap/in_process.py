@@ -14,8 +14,8 @@ from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
 from ..services.apply import with_defaults
-from ..services.local_operator import LocalOperator, opened_once
-from ..services.operator import OpenHistory, Operator
+from ..services.installation_operator import OpenHistory
+from ..services.operator import Operator, opened_once
 from ..settings import Settings
 from ..worker import Worker
 from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
@@ -217,7 +217,7 @@ async def _register(operator: Operator, parts: Parts, settings: Settings) -> Non
 
 def operator_in_memory(
     installation: InMemoryInstallation, by: Actor | None, *, history: OpenHistory | None = None
-) -> LocalOperator:
+) -> Operator:
     """Return the operator of an installation in memory. `history`: None opens that of its recorder."""
 
     async def queues(_: object) -> Any:  # noqa: ANN401 - it raises
@@ -226,7 +226,7 @@ def operator_in_memory(
     async def status() -> Any:  # noqa: ANN401 - it raises
         raise NotInMemory("the status of all parts")
 
-    return LocalOperator(
+    return Operator(
         installation.log,
         installation.stored,
         installation.projections,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
 from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized, RequestRefused
-from ..services.local_operator import LocalOperator, opened_once
-from ..services.operator import OpenHistory, Operator
+from ..services.installation_operator import OpenHistory
+from ..services.operator import Operator, opened_once
 from ..settings import Settings
 from ..subjects import Stream
 
@@ -59,8 +59,8 @@ def connect_api(url: str, token: str | None) -> AbstractAsyncContextManager[Oper
     return client.connect(url, token)
 
 
-def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor | None) -> LocalOperator:
-    return LocalOperator(
+def operator_of(installation: "Installation", history: OpenHistory, *, by: Actor | None) -> Operator:
+    return Operator(
         installation.log,
         installation.stored,
         installation.projections,

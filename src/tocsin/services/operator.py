@@ -1,43 +1,49 @@
-"""Operations of a user on an installation, through NATS or through its HTTP API."""
+"""Operations of a user on an installation, through NATS.
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+`adapters.http.client` carries them out through the HTTP API. Each change records the identity of the caller.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from pydantic import JsonValue
 
-from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
-from ..domain.events import Input, Message, Namespace, Recorded, Shard
+from ..domain.events import Input
 from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
-from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
+from ..ports.errors import SequenceConflict
+from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
 from ..ports.summaries import ENDED
-from .jobs import Job, Plan, RunCounters
+from ..telemetry.trace_ids import current_traceparent
+from .hold_ups import HoldUp, HoldUpReader
+from .ignored_events import IgnoredEvent, read_ignored, shown
+from .installation_operator import InstallationOperator, OpenHistory
+from .jobs import Job, Plan, RunCounters, read_runs, with_result
+from .operations import (
+    backfill,
+    dead_letter_lookup,
+    dead_letters,
+    execution_output,
+    execution_requests,
+    fan_out,
+    lookup,
+)
+from .operations.backfill import Asked, Backfill, Span
+from .operations.dead_letter_lookup import Letter
+from .operations.dead_letters import Replay, Resolution
 from .operations.errors import OperationError
+from .operations.execution_output import ExecutionOutput
+from .operations.execution_requests import Cancellation
+from .operations.fan_out import FanOut
+from .operations.lookup import ExecutionMatch
 
-if TYPE_CHECKING:  # a command that lists jobs imports none of the other operations
-    from ..domain.events import Silence
+if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations
     from ..domain.what_if import WhatIfReport
-    from .agent_grants import GrantAnswer, GrantVerb
-    from .definition_settings import DefinitionSettings
     from .explain import Answer
-    from .hold_ups import HoldUp
-    from .ignored_events import IgnoredEvent
-    from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
-    from .notifications import NotificationRow
-    from .operations.backfill import Asked, Backfill, Span
-    from .operations.dead_letter_lookup import Letter
-    from .operations.dead_letters import Replay, Resolution
-    from .operations.execution_output import ExecutionOutput
-    from .operations.execution_requests import Cancellation
-    from .operations.fan_out import FanOut
-    from .operations.lookup import ExecutionMatch
-    from .policies import PolicyVersion
-    from .queue_decisions import PurgeAnswer
-    from .queues import QueueDetails
-    from .shards import ShardMap
     from .statements import StatementResult
     from .timeline import JobRevision
     from .trigger_test import GivenEvent, TriggerAnswer
@@ -45,8 +51,6 @@ if TYPE_CHECKING:  # a command that lists jobs imports none of the other operati
 
 OUTCOMES: Final = 10
 """Newest executions of a job that are searched for its last outcome."""
-
-OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
 
 class NotServed(TocsinError):
@@ -74,11 +78,12 @@ def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {job: status for job, status in ended if status is not None}
 
 
-class Operator(Protocol):
-    """Operations on one installation. Each change records the identity of the caller."""
+class Operator(InstallationOperator):
+    """Operations on one installation."""
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name."""
+        return await self._registry.jobs()
 
     async def job(self, name: str) -> Job:
         """Return one job.
@@ -86,6 +91,7 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        return await self._registry.job(name)
 
     async def run_counters(self, job: str) -> RunCounters | None:
         """Return the counters of a registered job, with its last result.
@@ -96,18 +102,22 @@ class Operator(Protocol):
             JobNotFound: over HTTP: no job has this name.
             HistoryUnavailable: the history cannot be read.
         """
+        async with self._history() as history:
+            runs = await read_runs(history, [job])
+            return None if runs is None else await with_result(history, runs[job])
 
     async def all_run_counters(self) -> Mapping[str, RunCounters]:
         """Return the counters of all jobs by name, without results.
 
         They are empty if the counters are unknown (see `run_counters`).
         """
+        jobs = await self.jobs()
+        async with self._history() as history:
+            return await read_runs(history, [job.name for job in jobs]) or {}
 
     async def plan(self, definitions: Collection[JobDefinition], *, prune: Collection[str] = ()) -> Plan:
         """Plan how to register `definitions` and delete the other jobs of the owners in `prune`."""
-
-    async def definition_settings(self) -> "DefinitionSettings":
-        """Return the names in the settings that definitions may refer to."""
+        return await self._registry.plan(definitions, prune=prune)
 
     async def carry_out(self, plan: Plan) -> None:
         """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
@@ -115,6 +125,7 @@ class Operator(Protocol):
         Raises:
             SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
         """
+        await self._registry.carry_out(plan, by=self._by)
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
         """Pause a job; return whether it was running before.
@@ -122,6 +133,7 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        return await self._registry.pause(job, by=self._by, reason=reason)
 
     async def resume(self, job: str, *, reason: str | None = None) -> bool:
         """Resume a job; return whether it was paused before.
@@ -129,6 +141,7 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        return await self._registry.resume(job, by=self._by, reason=reason)
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
         """Delete a job; its active executions continue.
@@ -136,6 +149,7 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        await self._registry.delete(job, by=self._by, reason=reason)
 
     async def trigger(
         self,
@@ -157,6 +171,16 @@ class Operator(Protocol):
             JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
         """
+        return await self._registry.trigger(
+            job,
+            input,
+            args,
+            by=self._by,
+            priority=priority,
+            reason=reason,
+            traceparent=current_traceparent(),
+            idempotency_key=idempotency_key,
+        )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
         """Carry out statements about jobs (see `services.statements`).
@@ -165,6 +189,22 @@ class Operator(Protocol):
             StatementError, DefinitionError: a statement cannot be carried out as it is written.
             JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
         """
+        from ..domain.statements import read_statements  # noqa: PLC0415 - see above
+        from .statements import StatementRunner  # noqa: PLC0415
+
+        runner = StatementRunner(
+            self._registry,
+            self._log,
+            self._clock,
+            self._settings,
+            by=self._by,
+            reason=reason,
+            list_executions=self.executions,
+            list_runs=self.executions,
+            list_agents=self.agents,
+            traceparent=current_traceparent(),
+        )
+        return tuple([await runner.run(statement) for statement in read_statements(text)])
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
         """Explain why a job ran at an instant or did not (see `ExplainReader.why`).
@@ -172,6 +212,9 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no fact names this job.
         """
+        from .explain import ExplainReader  # noqa: PLC0415 - see above
+
+        return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
 
     async def what_if(self, question: "Question") -> "WhatIfReport":
         """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`).
@@ -179,6 +222,12 @@ class Operator(Protocol):
         Raises:
             InvalidQuery, OperationError: the question is invalid or too large.
         """
+        from .what_if import WhatIf  # noqa: PLC0415 - see above
+
+        jobs = await self.jobs() if question.capacity else ()
+        settings = self._settings
+        what_if = WhatIf(self._log, self._stored, queues=settings.queues, requires_grant=settings.agents.require_grant)
+        return await what_if.ask(question, jobs)
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
         """Return what an event would do to each trigger of a job, without any effect.
@@ -186,8 +235,12 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        from .trigger_test import try_event  # noqa: PLC0415 - see above
 
-    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> "tuple[IgnoredEvent, ...]":
+        now, most = self._clock.now(), self._settings.triggers.max_hops
+        return try_event((await self.job(job)).definition, event, now, max_hops=most)
+
+    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> tuple[IgnoredEvent, ...]:
         """Return the newest events that started no execution of a job, oldest first.
 
         `sequence`: only events with this position in their stream.
@@ -195,6 +248,8 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no job has this name.
         """
+        await self.job(job)
+        return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
     async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         """Return the changes to the definition of a job, newest first.
@@ -202,6 +257,9 @@ class Operator(Protocol):
         Raises:
             JobNotFound: no fact names this job.
         """
+        from .timeline import read_revisions  # noqa: PLC0415 - see above
+
+        return tuple(await read_revisions(self._log, job))
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
         """Return the definition of a revision.
@@ -210,6 +268,9 @@ class Operator(Protocol):
             JobNotFound: no job has this name.
             NotFound: the revision defines nothing.
         """
+        from .timeline import read_definition  # noqa: PLC0415 - see above
+
+        return await read_definition(self._log, job, revision)
 
     async def roll_back(self, job: str, revision: int, *, current: int, reason: str | None = None) -> None:
         """Register the definition of a revision again.
@@ -221,8 +282,15 @@ class Operator(Protocol):
             NotFound: the revision defines nothing.
             SequenceConflict: another writer changed the job.
         """
+        definition = await self.definition(job, revision)
 
-    async def plan_backfill(self, job: str, span: "Span", *, now: datetime, name: str | None = None) -> "Backfill":
+        def is_unchanged(newest: Job | None) -> None:
+            if newest is None or newest.sequence != current:
+                raise SequenceConflict(f"{job!r} was changed meanwhile. Look at the difference again.")
+
+        await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}", check=is_unchanged)
+
+    async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
         """Plan a backfill (see `operations.backfill.plan`).
 
         Raises:
@@ -230,51 +298,66 @@ class Operator(Protocol):
             OperationError: the job cannot be backfilled for this span.
             NotServed: over HTTP.
         """
+        return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
-    def backfill(self, plan: "Backfill", *, rate: float, reason: str | None = None) -> "AsyncIterator[Asked]":
+    def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
         """Trigger the executions of a backfill, at most `rate` per second.
 
         Raises:
             NotServed: over HTTP.
         """
+        return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
         """Return a page of executions from the history."""
+        async with self._history() as history:
+            return await history.executions(query)
 
     async def last_outcomes(self, jobs: Collection[str]) -> Mapping[str, str]:
         """Return the status of the newest ended execution of each job.
 
         A job without one among its last `OUTCOMES` executions is left out.
         """
+        async with self._history() as history:
+            newest = await history.summaries.newest_of([*jobs], limit=OUTCOMES)
+        return last_ended({job: [head.status for head in heads] for job, heads in newest.items()})
 
-    async def execution(self, given: str) -> "ExecutionMatch":
+    async def execution(self, given: str) -> ExecutionMatch:
         """Return the execution whose id is `given` or begins with it.
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
         """
+        return await lookup.find(self._log, given, list_executions=self.executions)
 
-    async def output(self, match: "ExecutionMatch", *, after: int = 0) -> "ExecutionOutput":
+    async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
         """Return the lines of an execution after a sequence, and the progress of its steps.
 
         Raises:
             LogUnavailable: the log does not answer.
         """
+        return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
-    async def fan_out(self, match: "ExecutionMatch") -> "FanOut | None":
+    async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
         """Return the executions of an occurrence (see `fan_out.read_fan_out`)."""
+        return await fan_out.read_fan_out(self._log, match)
 
-    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Cancellation":
+    async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         """Cancel an execution; a finished execution stays as it is.
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one execution.
         """
+        return await execution_requests.cancel(
+            self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
+        )
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         """Return a page of dead letters from the history."""
+        async with self._history() as history:
+            return await history.dead_letters(query)
 
-    async def dead_letter(self, given: str, *, job: str | None = None) -> "Letter":
+    async def dead_letter(self, given: str, *, job: str | None = None) -> Letter:
         """Return the dead letter whose id is `given` or begins with it.
 
         `job`: its job, if it is known.
@@ -282,6 +365,7 @@ class Operator(Protocol):
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
+        return await dead_letter_lookup.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
 
     async def replay(
         self,
@@ -292,7 +376,7 @@ class Operator(Protocol):
         reason: str | None = None,
         again: bool = False,
         failed_only: bool = False,
-    ) -> "Replay":
+    ) -> Replay:
         """Run failed work again (see `operations.dead_letters.replay`).
 
         Raises:
@@ -300,171 +384,64 @@ class Operator(Protocol):
             OperationError: it cannot be replayed, or needs `again`.
             DefinitionError: the job does not accept the input.
         """
+        return await dead_letters.replay(
+            self._log,
+            given,
+            job=job,
+            input=input,
+            by=self._by,
+            reason=reason,
+            again=again,
+            failed_only=failed_only,
+            list_dead_letters=self.dead_letters,
+        )
 
     def replay_all(
         self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
-    ) -> "AsyncIterator[Replay | OperationError]":
+    ) -> AsyncIterator[Replay | OperationError]:
         """Replay dead letters, each once, at most `rate` per second.
 
         An error stands for a dead letter that was skipped.
         """
+        return dead_letters.replay_all(
+            lambda given, job: self.replay(given, job=job, reason=reason), letters, self._clock, rate=rate
+        )
 
-    async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
+    async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         """Mark a dead letter as resolved.
 
         Raises:
             NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
+        return await dead_letters.resolve(
+            self._log,
+            given,
+            job=job,
+            by=self._by,
+            reason=reason,
+            list_dead_letters=self.dead_letters,
+        )
 
-    async def queues(self) -> "tuple[QueueDetails, ...]":
-        """Return all queues by name, with the jobs that the caller sees."""
-
-    async def hold_ups(self, match: "ExecutionMatch") -> "tuple[HoldUp, ...]":
+    async def hold_ups(self, match: ExecutionMatch) -> tuple[HoldUp, ...]:
         """Return what holds back the waiting tasks of an execution."""
+        return await self._hold_ups().of(match.facts)
 
-    async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
-        """Pause or resume a queue; return whether that changed anything.
+    def _hold_ups(self) -> HoldUpReader:
+        return HoldUpReader(self._log, self._projections, bridged=self._bridged)
 
-        Raises:
-            NotFound: no setting and no job names the queue.
-            OperationError: its tasks cannot be held back.
-        """
 
-    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> "PurgeAnswer":
-        """Cancel the executions whose tasks wait in a queue now.
+@asynccontextmanager
+async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
+    """Within the block, open the history at its first use and keep it open."""
+    opening = asyncio.Lock()
+    histories: list[History] = []
+    async with AsyncExitStack() as stack:
 
-        `dry_run`: only say how many wait.
+        @asynccontextmanager
+        async def shared() -> AsyncIterator[History]:
+            async with opening:
+                if not histories:
+                    histories.append(await stack.enter_async_context(open_history()))
+            yield histories[0]
 
-        Raises:
-            NotFound: no setting and no job names the queue.
-            OperationError: its tasks cannot be held back.
-        """
-
-    async def shards(self) -> "ShardMap":
-        """Return the newest shard map."""
-
-    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        """Replace the shard map of an expected version; return whether that changed anything.
-
-        Raises:
-            SequenceConflict: the map has another version.
-            WrongShardMap: a shard is not valid, or there are too many.
-        """
-
-    async def namespaces(self) -> "NamespaceMap":
-        """Return the declared namespaces."""
-
-    async def namespace(self, name: str) -> "NamespaceDetails":
-        """Return a declared namespace, with what it holds and what it used today.
-
-        Raises:
-            NotFound: it is not declared.
-        """
-
-    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> "tuple[NamespaceChange, ...]":
-        """Return what a declaration of all namespaces would change.
-
-        Raises:
-            WrongNamespaces: a namespace is not valid, or there are too many.
-        """
-
-    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
-        """Replace the declarations of an expected version; return whether that changed anything.
-
-        Raises:
-            SequenceConflict: the declarations have another version.
-            WrongNamespaces: a namespace is not valid, or there are too many.
-        """
-
-    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """Return all agents, or those of a name or id.
-
-        Raises:
-            NotFound: no agent has this name or id.
-        """
-
-    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
-        """Drain the agents of a name, or one process by its id.
-
-        Return those that began to drain.
-
-        Raises:
-            NotFound: no agent has this name or id.
-        """
-
-    async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
-        """Enable or disable all agents of a name; return whether that changed anything.
-
-        Raises:
-            NotFound: no agent has this name.
-        """
-
-    async def grant_agents(
-        self,
-        verb: "GrantVerb",
-        name: str,
-        queues: Sequence[str],
-        functions: Sequence[str],
-        *,
-        shards: Sequence[str] = (),
-        reason: str | None = None,
-    ) -> "GrantAnswer":
-        """Add functions of queues, and shards, to the grants of a name, or remove them.
-
-        `agent_grants.change` has the rules.
-
-        Raises:
-            OperationError: a name, a queue, a function or a shard is invalid.
-        """
-
-    async def policy(self) -> "PolicyVersion":
-        """Return the scheduler policy."""
-
-    async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
-        """Change fields of the scheduler policy; return whether that changed anything. None unsets a field.
-
-        Raises:
-            DefinitionError: a field is unknown, or a value is invalid.
-        """
-
-    async def notifications(self, query: "NotificationQuery") -> "Page[NotificationRow]":
-        """Return a page of notifications with their delivery, the newest first."""
-
-    async def silences(self) -> "tuple[Silence, ...]":
-        """Return the silences of notifications in force, the oldest first."""
-
-    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> "Silence":
-        """Start a silence of a job, a tag or all jobs.
-
-        Raises:
-            JobNotFound: the job does not exist.
-            OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
-        """
-
-    async def end_silence(self, silence: str, *, reason: str | None = None) -> "Silence":
-        """End a silence; `silence`: its id.
-
-        Raises:
-            NotFound: no silence in force has this id.
-        """
-
-    async def status(self) -> Mapping[str, Any]:
-        """Return the status of all parts, as `tocsin status -o json` prints it."""
-
-    def tail(self, job: str | None = None, *, from_start: bool = False) -> AsyncGenerator[Recorded[Message], None]:
-        """Yield the facts of a job or of all jobs as they are stored.
-
-        `from_start`: begin with the facts stored before.
-
-        Raises:
-            LogUnavailable: the log does not answer at the beginning.
-        """
-
-    def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-        """Yield the facts of a job or of all jobs in batches, from now on.
-
-        An empty batch comes first, and again after each gap: all facts stored after it follow, and facts stored before it may be missing.
-
-        Raises:
-            LogUnavailable: the log does not answer at the beginning.
-        """
+        yield shared

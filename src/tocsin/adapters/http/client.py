@@ -4,8 +4,8 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Iterable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -33,7 +33,6 @@ from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
 from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
 from ...services.notifications import NotificationRow
-from ...services.operations import dead_letters
 from ...services.operations.backfill import Asked, Backfill
 from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
 from ...services.operations.dead_letters import Replay, Resolution
@@ -42,7 +41,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.fan_out import FanOut, fanned_out
 from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import OUTCOMES, NotServed, last_ended
+from ...services.operator import OUTCOMES, NotServed, Operator, last_ended
 from ...services.policies import PolicyVersion
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
@@ -73,11 +72,10 @@ async def connect(url: str, token: str | None) -> AsyncIterator["HttpOperator"]:
         yield HttpOperator(api, SystemClock())
 
 
-class HttpOperator:
-    """Implements `services.operator.Operator` with requests."""
+class HttpOperator(Operator):
+    """Carries out each operation with requests."""
 
     def __init__(self, api: ApiClient, clock: Clock) -> None:
-        """`clock` paces `replay_all`."""
         self._api = api
         self._clock = clock
 
@@ -246,22 +244,11 @@ class HttpOperator:
         again: bool = False,
         failed_only: bool = False,
     ) -> Replay:
-        return await self._replay(
-            given, job, {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
-        )
-
-    async def _replay(self, given: str, job: str | None, body: JsonValue) -> Replay:
         letter = await self.dead_letter(given, job=job)
         path, headers = f"/v1/dead-letters/{letter.id}/replay", {"Idempotency-Key": uuid4().hex}
+        body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         result = await self._api.request("POST", path, body, query={"job": letter.job}, headers=headers)
         return Replay(result["job"], result["id"], result["number"], result["execution_id"])
-
-    def replay_all(
-        self, letters: Iterable[DeadLetterRow], *, rate: float, reason: str | None = None
-    ) -> AsyncIterator[Replay | OperationError]:
-        return dead_letters.replay_all(
-            lambda given, job: self._replay(given, job, {"reason": reason}), letters, self._clock, rate=rate
-        )
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         letter = await self.dead_letter(given, job=job)
@@ -368,16 +355,10 @@ class HttpOperator:
     async def status(self) -> Mapping[str, Any]:
         return await self._api.read(dict[str, Any], "/v1/status")
 
-    async def tail(
+    def follow(
         self, job: str | None = None, *, from_start: bool = False
-    ) -> AsyncGenerator[Recorded[Message], None]:
-        async with aclosing(follow_events(self._api, job, after=FIRST if from_start else None)) as follower:
-            async for facts in follower:
-                for fact in facts:
-                    yield fact
-
-    def follow(self, job: str | None = None) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-        return follow_events(self._api, job)
+    ) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        return follow_events(self._api, job, after=FIRST if from_start else None)
 
     async def _ledger(self, job: str) -> Ledger:
         try:

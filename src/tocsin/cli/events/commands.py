@@ -121,8 +121,10 @@ def tail(
 
 async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
     async with session.operator() as operator:
-        async for recorded in operator.tail(job, from_start=from_start):
-            session.output.line(event_lines.as_json(recorded), event_lines.line(recorded, width=session.output.width))
+        async for facts in operator.follow(job, from_start=from_start):
+            for recorded in facts:
+                shown = event_lines.line(recorded, width=session.output.width)
+                session.output.line(event_lines.as_json(recorded), shown)
 
 
 StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "TIMERS", "LOG"]

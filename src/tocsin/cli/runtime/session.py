@@ -14,8 +14,7 @@ from ...bootstrap.operators import connect_api, local_actor, operator_of, record
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...ports import NotAllowed, NotInitialized
-from ...services.local_operator import opened_once
-from ...services.operator import NotServed, Operator
+from ...services.operator import NotServed, Operator, opened_once
 from ...settings import Settings, load, with_options
 from ...settings.fields import is_http_url
 from ...settings.root import FieldPath
