@@ -95,16 +95,18 @@ class InstallationOperator:
         definitions = [job.definition for job in await self._registry.jobs()]
         return await details(declared, definitions, self._projections, self._clock)
 
-    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
+    async def plan_namespaces(self, namespaces: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
         """Return what a declaration of all namespaces would change.
 
         Raises:
             WrongNamespaces: a namespace is not valid, or there are too many.
         """
-        after, newest = checked(wanted), await self.namespaces()
+        after, newest = checked(namespaces), await self.namespaces()
         return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
 
-    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
+    async def apply_namespaces(
+        self, namespaces: Sequence[Namespace], *, expected: int, reason: str | None = None
+    ) -> bool:
         """Replace the declarations of an expected version; return whether that changed anything.
 
         Raises:
@@ -112,7 +114,7 @@ class InstallationOperator:
             WrongNamespaces: a namespace is not valid, or there are too many.
         """
         check = has_version("the declaration of namespaces", expected)
-        return await Namespaces(self._log).apply(wanted, check=check, by=self._by, reason=reason)
+        return await Namespaces(self._log).apply(namespaces, check=check, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         """Return all agents, or those of a name or id.

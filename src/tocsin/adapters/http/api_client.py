@@ -79,16 +79,6 @@ class ApiClient:
         except (ValueError, RecursionError):
             raise _not_tocsin(response, "without JSON") from None
 
-    async def read(
-        self, kind: type[T], path: str, field: str | None = None, query: Mapping[str, int] | None = None
-    ) -> T:
-        """Return an answer, or a field of it, as a type."""
-        answer = await self.request("GET", path, query=query)
-        return read_as(kind, answer if field is None else answer[field])
-
-    async def changed(self, method: str, path: str, body: JsonValue, headers: Mapping[str, str] | None = None) -> bool:
-        return bool((await self.request(method, path, body, headers=headers))["changed"])
-
     async def listed(self, path: str, query: Mapping[str, bool] | None = None, *, position: str = "after") -> list[Any]:
         """Return the items of a list; `position`: the parameter that continues it."""
         items, _ = await self._pages(path, query or {}, position, sys.maxsize)

@@ -4,27 +4,31 @@ Lists, facts and changes are requests. Facts are folded here, as they are beside
 through the API and through NATS. The API records the identity of the caller's token.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any, Final
+from inspect import signature
+from types import NoneType
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from urllib.parse import quote
 from uuid import uuid4
 
 from pydantic import JsonValue
+from pydantic_core import to_jsonable_python
 
 from ...domain import dead_letter, ledger
 from ...domain.agent import AgentRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.events import Input, Message, Namespace, Recorded, Shard, Silence
+from ...domain.events import Input, Message, Recorded, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
 from ...domain.what_if import WhatIfReport
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
-from ...services.agent_grants import GrantAnswer, GrantVerb
+from ...services.agent_grants import GrantAnswer
 from ...services.definition_settings import DefinitionSettings
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
@@ -55,6 +59,9 @@ from ..system_clock import SystemClock
 from .api_client import ApiClient, if_match, job_of, open_api, path_of, read_as, reason_header, recorded_of
 from .event_stream import FIRST, follow_events
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 MAX_CHECKED: Final = 2_000
 """Definitions of a plan that the API checks together. A request with more might be too large, or take too long."""
 CHECKED_DAYS: Final = 0.001
@@ -72,12 +79,66 @@ async def connect(url: str, token: str | None) -> AsyncIterator["HttpOperator"]:
         yield HttpOperator(api, SystemClock())
 
 
+def _request(
+    method: Callable[Concatenate[Any, P], Awaitable[T]], kind: type[T], route: str, field: str | None = None
+) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return the request that carries out an operation; its answer, or a field of the answer, has a `kind`.
+
+    Arguments that the route does not name are the query of a GET, the reason of a DELETE, or the body. `expected` is a version for
+    `If-Match`.
+    """
+    parameters = signature(method)
+    verb, _, path = route.partition(" ")
+
+    async def call(self: "HttpOperator", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = parameters.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        _, *given = bound.arguments.items()
+        place = path.format_map({name: quote(str(value), safe="") for name, value in given})
+        rest = {name: value for name, value in given if f"{{{name}}}" not in path}
+        headers = if_match(rest.pop("expected")) if "expected" in rest else {}
+        query, body = None, None
+        if verb == "GET":
+            query = {name: value for name, value in rest.items() if value is not None}
+        elif verb == "DELETE":
+            headers |= reason_header(rest["reason"])
+        else:
+            body = to_jsonable_python(rest)
+        answer = await self._api.request(verb, place, body, query=query, headers=headers)
+        return read_as(kind, answer if field is None else answer[field])
+
+    return call
+
+
 class HttpOperator(Operator):
     """Carries out each operation with requests."""
 
     def __init__(self, api: ApiClient, clock: Clock) -> None:
         self._api = api
         self._clock = clock
+
+    definition_settings = _request(Operator.definition_settings, DefinitionSettings, "GET /v1/definition-settings")
+    pause = _request(Operator.pause, bool, "POST /v1/jobs/{job}/pause", "changed")
+    resume = _request(Operator.resume, bool, "POST /v1/jobs/{job}/resume", "changed")
+    delete = _request(Operator.delete, NoneType, "DELETE /v1/jobs/{job}")
+    ignored_events = _request(
+        Operator.ignored_events, tuple[IgnoredEvent, ...], "GET /v1/jobs/{job}/triggers/ignored", "events"
+    )
+    purge_queue = _request(Operator.purge_queue, PurgeAnswer, "POST /v1/queues/{queue}/purge?dry_run={dry_run}")
+    shards = _request(Operator.shards, ShardMap, "GET /v1/shards")
+    apply_shards = _request(Operator.apply_shards, bool, "PUT /v1/shards", "changed")
+    namespaces = _request(Operator.namespaces, NamespaceMap, "GET /v1/namespaces")
+    namespace = _request(Operator.namespace, NamespaceDetails, "GET /v1/namespaces/{name}")
+    plan_namespaces = _request(
+        Operator.plan_namespaces, tuple[NamespaceChange, ...], "PUT /v1/namespaces?dry_run=true", "changes"
+    )
+    apply_namespaces = _request(Operator.apply_namespaces, bool, "PUT /v1/namespaces", "changed")
+    drain_agents = _request(Operator.drain_agents, tuple[AgentRecord, ...], "POST /v1/agents/{name}/drain", "agents")
+    grant_agents = _request(Operator.grant_agents, GrantAnswer, "POST /v1/agents/{name}/{verb}")
+    policy = _request(Operator.policy, PolicyVersion, "GET /v1/policy")
+    silences = _request(Operator.silences, tuple[Silence, ...], "GET /v1/silences", "silences")
+    end_silence = _request(Operator.end_silence, Silence, "DELETE /v1/silences/{silence}")
+    status = _request(Operator.status, dict[str, Any], "GET /v1/status")
 
     async def jobs(self) -> tuple[Job, ...]:
         return tuple(map(job_of, await self._api.listed("/v1/jobs", {"details": True})))
@@ -99,9 +160,6 @@ class HttpOperator(Operator):
         plan = plan_of(by_name, ledgers, await self.jobs() if prune else (), prune, now=self._clock.now())
         return replace(plan, unknown=await check_dependencies(by_name, lambda jobs: each(jobs, self._ledger)))
 
-    async def definition_settings(self) -> DefinitionSettings:
-        return await self._api.read(DefinitionSettings, "/v1/definition-settings")
-
     async def carry_out(self, plan: Plan) -> None:
         changes, deletions = plan.of("create", "update"), plan.of("delete")
         is_checked = False
@@ -110,15 +168,6 @@ class HttpOperator(Operator):
         # Deletions make room in the quotas, but a job is not deleted before its replacement may be refused.
         for portion in (deletions, changes) if is_checked else (changes, deletions):
             await each(portion, partial(self._carry_out, is_guarded=plan.is_guarded))
-
-    async def pause(self, job: str, *, reason: str | None = None) -> bool:
-        return await self._api.changed("POST", path_of("jobs", job, "pause"), {"reason": reason})
-
-    async def resume(self, job: str, *, reason: str | None = None) -> bool:
-        return await self._api.changed("POST", path_of("jobs", job, "resume"), {"reason": reason})
-
-    async def delete(self, job: str, *, reason: str | None = None) -> None:
-        await self._api.request("DELETE", path_of("jobs", job), headers=reason_header(reason))
 
     async def trigger(
         self,
@@ -166,11 +215,6 @@ class HttpOperator(Operator):
         body: JsonValue = event.model_dump(mode="json")
         answer = await self._api.request("POST", path_of("jobs", job, "triggers/test"), body)
         return read_as(tuple[TriggerAnswer, ...], answer["triggers"])
-
-    async def ignored_events(self, job: str, *, limit: int, sequence: int | None = None) -> tuple[IgnoredEvent, ...]:
-        path, query = path_of("jobs", job, "triggers/ignored"), {"limit": limit}
-        query |= {} if sequence is None else {"sequence": sequence}
-        return await self._api.read(tuple[IgnoredEvent, ...], path, "events", query)
 
     async def revisions(self, job: str) -> tuple[JobRevision, ...]:
         rows = await self._api.listed(path_of("jobs", job, "revisions"), position="before")
@@ -266,72 +310,24 @@ class HttpOperator(Operator):
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
         path = path_of("queues", queue, "pause" if paused else "resume")
-        return await self._api.changed("POST", path, {"reason": reason})
-
-    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
-        path, query = path_of("queues", queue, "purge"), {"dry_run": True} if dry_run else None
-        return read_as(PurgeAnswer, await self._api.request("POST", path, {"reason": reason}, query=query))
-
-    async def shards(self) -> ShardMap:
-        return await self._api.read(ShardMap, "/v1/shards")
-
-    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        body: JsonValue = {"shards": [shard.model_dump(mode="json") for shard in shards], "reason": reason}
-        return await self._api.changed("PUT", "/v1/shards", body, if_match(expected))
-
-    async def namespaces(self) -> NamespaceMap:
-        return await self._api.read(NamespaceMap, "/v1/namespaces")
-
-    async def namespace(self, name: str) -> NamespaceDetails:
-        return await self._api.read(NamespaceDetails, path_of("namespaces", name))
-
-    async def plan_namespaces(self, wanted: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
-        body: JsonValue = {"namespaces": [namespace.model_dump(mode="json") for namespace in wanted]}
-        planned = await self._api.request("PUT", "/v1/namespaces", body, query={"dry_run": True})
-        return read_as(tuple[NamespaceChange, ...], planned["changes"])
-
-    async def apply_namespaces(self, wanted: Sequence[Namespace], *, expected: int, reason: str | None = None) -> bool:
-        declared: JsonValue = [namespace.model_dump(mode="json") for namespace in wanted]
-        body: JsonValue = {"namespaces": declared, "reason": reason}
-        return await self._api.changed("PUT", "/v1/namespaces", body, if_match(expected))
+        return bool((await self._api.request("POST", path, {"reason": reason}))["changed"])
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
         if name is None:
             return read_as(tuple[AgentRecord, ...], await self._api.listed("/v1/agents"))
-        return await self._api.read(tuple[AgentRecord, ...], path_of("agents", name), "agents")
-
-    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
-        result = await self._api.request("POST", path_of("agents", name, "drain"), {"reason": reason})
-        return read_as(tuple[AgentRecord, ...], result["agents"])
+        return read_as(tuple[AgentRecord, ...], (await self._api.request("GET", path_of("agents", name)))["agents"])
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
         path = path_of("agents", name, "enable" if enabled else "disable")
-        return await self._api.changed("POST", path, {"reason": reason})
-
-    async def grant_agents(
-        self,
-        verb: GrantVerb,
-        name: str,
-        queues: Sequence[str],
-        functions: Sequence[str],
-        *,
-        shards: Sequence[str] = (),
-        reason: str | None = None,
-    ) -> GrantAnswer:
-        body: dict[str, JsonValue] = {"queues": [*queues], "functions": [*functions], "reason": reason}
-        if shards:
-            body["shards"] = [*shards]
-        return read_as(GrantAnswer, await self._api.request("POST", path_of("agents", name, verb), body))
-
-    async def policy(self) -> PolicyVersion:
-        return await self._api.read(PolicyVersion, "/v1/policy")
+        return bool((await self._api.request("POST", path, {"reason": reason}))["changed"])
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
         for _ in range(MAX_TRIES):
             current = await self.policy()
             body = {**changed(current.policy, changes).model_dump(), "reason": reason}
             with suppress(SequenceConflict):
-                return await self._api.changed("PUT", "/v1/policy", body, if_match(current.version))
+                answer = await self._api.request("PUT", "/v1/policy", body, headers=if_match(current.version))
+                return bool(answer["changed"])
         raise SequenceConflict(
             f"cannot change the policy: another writer changed it on each of {MAX_TRIES} tries. Try again."
         )
@@ -340,20 +336,10 @@ class HttpOperator(Operator):
         parameters = {"failed": query.failed} | ({} if query.cursor is None else {"cursor": query.cursor})
         return await self._api.page(NotificationRow, "/v1/notifications", parameters, query.limit)
 
-    async def silences(self) -> tuple[Silence, ...]:
-        return await self._api.read(tuple[Silence, ...], "/v1/silences", "silences")
-
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
         body: dict[str, JsonValue] = {"job": job, "tag": tag, "duration": seconds, "reason": reason}
         body["all"] = job is None and tag is None
         return Silence.model_validate(await self._api.request("POST", "/v1/silences", body))
-
-    async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
-        path, headers = path_of("silences", silence), reason_header(reason)
-        return Silence.model_validate(await self._api.request("DELETE", path, headers=headers))
-
-    async def status(self) -> Mapping[str, Any]:
-        return await self._api.read(dict[str, Any], "/v1/status")
 
     def follow(
         self, job: str | None = None, *, from_start: bool = False

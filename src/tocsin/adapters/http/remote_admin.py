@@ -9,7 +9,7 @@ from ...domain.access import NO_TASKS, Binding, Role
 from ...domain.events import Actor
 from ...services.health import Finding
 from ...services.operations.errors import NotFound
-from .api_client import ApiClient, open_api, path_of
+from .api_client import ApiClient, open_api, path_of, read_as
 from .auth.tokens import StoredToken
 
 
@@ -53,7 +53,7 @@ class RemoteAdmin:
 
     async def examine(self) -> Sequence[Finding]:
         """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
-        return await self._api.read(list[Finding], "/v1/doctor", "findings")
+        return read_as(list[Finding], (await self._api.request("GET", "/v1/doctor"))["findings"])
 
 
 def _stored(token: dict[str, Any]) -> StoredToken:
