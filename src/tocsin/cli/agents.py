@@ -12,7 +12,7 @@ from ..domain.text import counted
 from .input.values import Reason
 from .output.format import local, state
 from .output.tables import print_table
-from .runtime.session import session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..domain.events import QueueGrant
@@ -35,12 +35,11 @@ Functions = Annotated[
 ]
 
 
-def list_agents(context: typer.Context) -> None:
+def list_agents(session: Session) -> None:
     """List the agents: registered worker processes, HTTP workers, and executors of hip-62's queue.
 
     Example: `tocsin agents list`
     """
-    session = session_of(context)
     agents = session.ask(lambda operator: operator.agents())
     print_table(
         session.output,
@@ -52,24 +51,22 @@ def list_agents(context: typer.Context) -> None:
     )
 
 
-def show(context: typer.Context, agent: NameOrId) -> None:
+def show(session: Session, agent: NameOrId) -> None:
     """Show the agents of a name, with their functions and the tasks that they hold.
 
     Example: `tocsin agents show mail-1`
     """
-    session = session_of(context)
     agents = session.ask(lambda operator: operator.agents(agent))
     session.output.answer(_json(agents), lambda: [line for record in agents for line in _page(record)])
 
 
-def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> None:
+def drain(session: Session, agent: NameOrId, reason: Reason = None) -> None:
     """Let agents finish their tasks and take no more, until their processes end.
 
     A worker over HTTP ends by itself, and drains until `enable`.
 
     Example: `tocsin agents drain mail-1`
     """
-    session = session_of(context)
     drained = session.ask(lambda operator: operator.drain_agents(agent, reason=reason))
     session.output.answer(
         {"agent": agent, "action": "drained", "agents": [record.agent_id for record in drained]},
@@ -77,28 +74,28 @@ def drain(context: typer.Context, agent: NameOrId, reason: Reason = None) -> Non
     )
 
 
-def disable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
+def disable(session: Session, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take no tasks, also after a restart.
 
     The heartbeats of a worker over HTTP are answered with `quiet`.
 
     Example: `tocsin agents disable mail-1 --reason "disk is full"`
     """
-    _switch(context, agent, reason, enabled=False)
+    _switch(session, agent, reason, enabled=False)
 
 
-def enable(context: typer.Context, agent: Switched, reason: Reason = None) -> None:
+def enable(session: Session, agent: Switched, reason: Reason = None) -> None:
     """Let agents of a name take tasks again.
 
     A worker of the SDK that drains takes none before it is started again.
 
     Example: `tocsin agents enable mail-1`
     """
-    _switch(context, agent, reason, enabled=True)
+    _switch(session, agent, reason, enabled=True)
 
 
 def allow(
-    context: typer.Context,
+    session: Session,
     agent: Name,
     queue: Queues = None,
     function: Functions = None,
@@ -111,11 +108,11 @@ def allow(
 
     Example: `tocsin agents allow mail-1 --queue mail --function 'mail/*'`
     """
-    _grant(context, "allow", agent, queue, function, shard, reason)
+    _grant(session, "allow", agent, queue, function, shard, reason)
 
 
 def revoke(
-    context: typer.Context,
+    session: Session,
     agent: Name,
     queue: Annotated[list[str] | None, typer.Option("--queue", help="A queue; by default all. Repeatable.")] = None,
     function: Functions = None,
@@ -126,11 +123,11 @@ def revoke(
 
     Example: `tocsin agents revoke mail-1 --queue mail`
     """
-    _grant(context, "revoke", agent, queue, function, shard, reason)
+    _grant(session, "revoke", agent, queue, function, shard, reason)
 
 
 def _grant(
-    context: typer.Context,
+    session: Session,
     verb: "GrantVerb",
     agent: str,
     queues: list[str] | None,
@@ -138,7 +135,6 @@ def _grant(
     shards: list[str] | None,
     reason: str | None,
 ) -> None:
-    session = session_of(context)
     answer = session.ask(
         lambda operator: operator.grant_agents(
             verb, agent, queues or [], functions or [], shards=shards or [], reason=reason
@@ -165,8 +161,8 @@ def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
     )
 
 
-def _switch(context: typer.Context, agent: str, reason: str | None, *, enabled: bool) -> None:
-    session, action = session_of(context), "enabled" if enabled else "disabled"
+def _switch(session: Session, agent: str, reason: str | None, *, enabled: bool) -> None:
+    action = "enabled" if enabled else "disabled"
     changed = session.ask(lambda operator: operator.switch_agents(agent, enabled=enabled, reason=reason))
     already = "" if changed else " (it was already)"
     session.output.answer(

@@ -13,7 +13,7 @@ from .input.values import Yes, confirm, length
 from .output.format import local
 from .runtime.errors import Exit
 from .runtime.event_loop import run
-from .runtime.session import session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..adapters.nats.backup.folder import BackupManifest
@@ -24,7 +24,7 @@ Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"The place of the b
 
 
 def create(
-    context: typer.Context,
+    session: Session,
     place: Annotated[str, typer.Argument(metavar="PLACE", help=f"A place where nothing is yet: {PLACES}.")],
 ) -> None:
     """Copy the streams, buckets and archive of a running installation to a new place.
@@ -36,7 +36,7 @@ def create(
     """
     from ..bootstrap.backups import backup_place  # noqa: PLC0415 - only these commands need it
 
-    session, target = session_of(context), backup_place(place)
+    target = backup_place(place)
 
     async def copy() -> "BackupManifest":
         async with session.installation() as installation:
@@ -50,7 +50,7 @@ def create(
 
 
 def verify(
-    context: typer.Context,
+    session: Session,
     place: Place,
     patience: Annotated[
         str, typer.Option(metavar="TIME", help="A stage that owed a decision for longer is a violation.")
@@ -64,7 +64,7 @@ def verify(
     """
     from ..bootstrap.backups import backup_place, verify_backup_at  # noqa: PLC0415 - only these commands need it
 
-    session, source = session_of(context), backup_place(place)
+    source = backup_place(place)
     verification = run(verify_backup_at(session.settings(), source, patience=length(patience, "--patience")))
     session.output.answer(
         {
@@ -81,7 +81,7 @@ def verify(
 
 
 def restore(
-    context: typer.Context,
+    session: Session,
     place: Place,
     history: Annotated[
         bool, typer.Option("--history/--no-history", help="Record the history again from the restored log.")
@@ -97,7 +97,7 @@ def restore(
     """
     from ..bootstrap.backups import backup_place, settings_digest  # noqa: PLC0415 - only these commands need it
 
-    session, source = session_of(context), backup_place(place)
+    source = backup_place(place)
     also = " and record the history again" if history else ""
     confirm(f"restore {place}{also}?", yes=yes, otherwise="nothing was restored")
 

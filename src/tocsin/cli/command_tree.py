@@ -5,8 +5,9 @@ import sys
 from collections import UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from importlib import import_module
-from inspect import cleandoc
+from inspect import Signature, cleandoc, signature
 from typing import Any, Final, TypeAlias, cast
 
 import typer
@@ -79,8 +80,24 @@ def _command(name: str, target: str) -> Command:
     module, _, function_name = target.partition(":")
     function: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function_name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-    single.command(name)(function)
+    single.command(name)(_with_session(function))
     return cast("TyperCommand", typer.main.get_command(single))
+
+
+def _with_session(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the function of a command with the session of its context, if its first parameter is the session."""
+    first, *options = signature(function).parameters.values()
+    if first.name != "session":
+        return function
+    from .runtime.session import session_of  # noqa: PLC0415 - `tocsin --version` needs none
+
+    @wraps(function)
+    def command(context: typer.Context, **given: object) -> None:
+        function(session_of(context), **given)
+
+    context = first.replace(name="context", annotation=typer.Context)
+    command.__signature__ = Signature([context, *options])  # type: ignore[attr-defined] # `inspect` reads it
+    return command
 
 
 def tidy(command: Command) -> None:

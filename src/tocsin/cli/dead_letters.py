@@ -28,7 +28,7 @@ from .input.values import rate as rate_of
 from .output.format import Output, local, state
 from .output.tables import table, this_year, unique_beginnings
 from .runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
-from .runtime.session import session_of
+from .runtime.session import Session
 
 _QUESTION: Final = "replay the dead letters?"
 
@@ -43,7 +43,7 @@ Until: TypeAlias = Annotated[str | None, typer.Option(metavar="TIME", help="Last
 
 
 def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    context: typer.Context,
+    session: Session,
     job: Job = None,
     unresolved: Annotated[bool, typer.Option("--unresolved", help="Omit resolved dead letters.")] = False,
     since: Since = None,
@@ -58,7 +58,7 @@ def list_dead_letters(  # noqa: PLR0913, PLR0917 - each is an option of the comm
 
     Example: `tocsin dead-letters list --unresolved --since 7d`
     """
-    session, now = session_of(context), datetime.now(UTC)
+    now = datetime.now(UTC)
     query = DeadLetterQuery(
         job=job,
         unresolved=unresolved,
@@ -91,18 +91,17 @@ def _row(row: DeadLetterRow) -> tuple[object, ...]:
     )
 
 
-def show(context: typer.Context, dead_letter: Id, job: OfJob = None) -> None:
+def show(session: Session, dead_letter: Id, job: OfJob = None) -> None:
     """Show a dead letter: attempts, last traceback, input and replays.
 
     Example: `tocsin dead-letters show 0193a5b0`
     """
-    session = session_of(context)
     letter = session.ask(lambda operator: operator.dead_letter(dead_letter, job=job))
     session.output.answer(as_json(letter), lambda: page(letter))
 
 
 def replay(
-    context: typer.Context,
+    session: Session,
     dead_letter: Id,
     job: OfJob = None,
     input: Annotated[  # noqa: A002 - the field is called so
@@ -123,7 +122,6 @@ def replay(
 
     Example: `tocsin dead-letters replay 0193a5b0 --input '{"day": "friday"}'`
     """
-    session = session_of(context)
     overrides = json_of("--input", input, dict)
     result = session.ask(
         lambda operator: operator.replay(
@@ -134,7 +132,7 @@ def replay(
 
 
 def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    context: typer.Context,
+    session: Session,
     job: Job = None,
     since: Since = None,
     until: Until = None,
@@ -150,7 +148,7 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     Example: `tocsin dead-letters replay-all --job nightly --since 24h --rate 100/m`
     """
-    session, now = session_of(context), datetime.now(UTC)
+    now = datetime.now(UTC)
     query = DeadLetterQuery(
         job=job,
         unresolved=True,
@@ -206,7 +204,7 @@ def _replay_line(result: Replay) -> Text:
 
 
 def resolve(
-    context: typer.Context,
+    session: Session,
     dead_letter: Annotated[
         list[str],
         typer.Argument(metavar="DEAD-LETTER", help="The ids of the dead letters or their first characters."),
@@ -218,7 +216,6 @@ def resolve(
 
     Example: `tocsin dead-letters resolve 0193a5b0 --reason "fixed by hand"`
     """
-    session = session_of(context)
 
     async def resolve_letter(operator: Operator, given: str) -> Resolution:
         return await operator.resolve(given, job=job, reason=reason)

@@ -10,7 +10,7 @@ from ..domain.text import counted, printable
 from .input.values import Out
 from .output.format import destination, encoded
 from .runtime.errors import Exit
-from .runtime.session import Session, session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..adapters.imports import JobFile, Kind
@@ -22,7 +22,7 @@ Timezone = Annotated[
 
 
 def crontab(
-    context: typer.Context,
+    session: Session,
     file: Files,
     out: Out = None,
     timezone: Timezone = None,
@@ -40,10 +40,10 @@ def crontab(
     from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 
     written = import_files("crontab", file, now=datetime.now(UTC), timezone=timezone, is_system=system)
-    _answer(session_of(context), written, out)
+    _answer(session, written, out)
 
 
-def kubernetes(context: typer.Context, file: Files, out: Out = None, timezone: Timezone = None) -> None:
+def kubernetes(session: Session, file: Files, out: Out = None, timezone: Timezone = None) -> None:
     """Write a job file from manifests of CronJobs.
 
     The report on standard error lists what has no equivalent, each line with a code; the job file has it as comments. The exit code
@@ -51,10 +51,10 @@ def kubernetes(context: typer.Context, file: Files, out: Out = None, timezone: T
 
     Example: `kubectl get cronjobs -o yaml | tocsin import kubernetes - --timezone UTC --out jobs.yaml`
     """
-    _import(context, "kubernetes", file, out, timezone)
+    _import(session, "kubernetes", file, out, timezone)
 
 
-def celery(context: typer.Context, file: Files, out: Out = None, timezone: Timezone = None) -> None:
+def celery(session: Session, file: Files, out: Out = None, timezone: Timezone = None) -> None:
     """Write a job file from Celery's `beat_schedule` in Python files, without executing them.
 
     The report on standard error lists what has no equivalent or is computed at run time, each line with a code; the job file has it as
@@ -62,10 +62,10 @@ def celery(context: typer.Context, file: Files, out: Out = None, timezone: Timez
 
     Example: `tocsin import celery app/celeryconfig.py --timezone UTC --out jobs.yaml`
     """
-    _import(context, "celery", file, out, timezone)
+    _import(session, "celery", file, out, timezone)
 
 
-def airflow(context: typer.Context, file: Files, out: Out = None, timezone: Timezone = None) -> None:
+def airflow(session: Session, file: Files, out: Out = None, timezone: Timezone = None) -> None:
     """Write a job file from Airflow's DAGs in Python files, without executing them.
 
     The report on standard error lists what has no equivalent or is computed at run time, each line with a code; the job file has it as
@@ -73,13 +73,13 @@ def airflow(context: typer.Context, file: Files, out: Out = None, timezone: Time
 
     Example: `tocsin import airflow dags/orders.py --timezone UTC --out jobs.yaml`
     """
-    _import(context, "airflow", file, out, timezone)
+    _import(session, "airflow", file, out, timezone)
 
 
-def _import(context: typer.Context, kind: "Kind", file: list[str], out: Path | None, timezone: str | None) -> None:
+def _import(session: Session, kind: "Kind", file: list[str], out: Path | None, timezone: str | None) -> None:
     from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 
-    _answer(session_of(context), import_files(kind, file, now=datetime.now(UTC), timezone=timezone), out)
+    _answer(session, import_files(kind, file, now=datetime.now(UTC), timezone=timezone), out)
 
 
 def _answer(session: Session, written: "JobFile", out: Path | None) -> None:

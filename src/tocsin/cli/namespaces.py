@@ -17,17 +17,16 @@ from ..services.operator import Operator
 from .input.values import Changes, Reason, confirm
 from .output.tables import print_table
 from .runtime.errors import Exit, UsageError
-from .runtime.session import session_of
+from .runtime.session import Session
 
 _SIGNS = {"declare": "+", "change": "~", "remove": "-"}
 
 
-def list_namespaces(context: typer.Context) -> None:
+def list_namespaces(session: Session) -> None:
     """List the declared namespaces.
 
     Example: `tocsin namespaces list`
     """
-    session = session_of(context)
     newest = session.ask(lambda operator: operator.namespaces())
     print_table(
         session.output,
@@ -40,13 +39,12 @@ def list_namespaces(context: typer.Context) -> None:
 
 
 def show(
-    context: typer.Context, name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the namespace.")]
+    session: Session, name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the namespace.")]
 ) -> None:
     """Show a namespace: its jobs, their queues, its quotas and its use today.
 
     Example: `tocsin namespaces show payments`
     """
-    session = session_of(context)
 
     async def read(operator: Operator) -> NamespaceDetails:
         try:
@@ -75,7 +73,7 @@ def _page(found: NamespaceDetails) -> Iterator[Text]:
 
 
 def apply(
-    context: typer.Context,
+    session: Session,
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with all namespaces.")],
     reason: Reason = None,
     dry_run: Changes = False,
@@ -90,7 +88,6 @@ def apply(
 
     Example: `tocsin namespaces apply -f namespaces.yaml`
     """
-    session = session_of(context)
     wanted = namespaces.checked(namespaces.read(load_document(file)))
 
     async def request(operator: Operator) -> tuple[NamespaceChange, ...]:

@@ -17,7 +17,7 @@ from .output.format import local
 from .runtime.errors import Exit, UsageError
 from .runtime.event_loop import run
 from .runtime.history_pages import All, Cursor, print_page
-from .runtime.session import Session, actor, session_of
+from .runtime.session import Session, actor
 
 if TYPE_CHECKING:
     from ..services.notifications import NotificationRow
@@ -30,7 +30,7 @@ Limit: TypeAlias = Annotated[int, typer.Option(min=1, max=MAX_NOTIFICATIONS, hel
 
 
 def send_test(
-    context: typer.Context,
+    session: Session,
     channel: Annotated[str, typer.Argument(metavar="CHANNEL", help="The name of the channel in the settings.")],
 ) -> None:
     """Send a test through a channel of the settings, once.
@@ -39,7 +39,6 @@ def send_test(
 
     Example: `tocsin notifications test incidents`
     """
-    session = session_of(context)
     if session.server:
         raise NotServed("notifications test")
     sent = run(_send(session, channel))
@@ -50,7 +49,7 @@ def send_test(
 
 
 def list_notifications(
-    context: typer.Context,
+    session: Session,
     failed: Annotated[bool, typer.Option("--failed", help="Only those that a receiver did not accept.")] = False,
     cursor: Cursor = None,
     limit: Limit = USUAL_LIMIT,
@@ -60,7 +59,6 @@ def list_notifications(
 
     Example: `tocsin notifications list --failed --all`
     """
-    session = session_of(context)
     query = NotificationQuery(failed=failed, cursor=cursor, limit=MAX_NOTIFICATIONS if is_all else limit)
 
     async def read(operator: Operator) -> "Page[NotificationRow]":

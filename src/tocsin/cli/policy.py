@@ -15,7 +15,7 @@ from .input.values import Reason
 from .output.format import local
 from .output.tables import table
 from .runtime.errors import UsageError
-from .runtime.session import session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..services.jobs import Job
@@ -36,18 +36,17 @@ MAX_NAMED: Final = 5
 """Jobs that a note names."""
 
 
-def show(context: typer.Context) -> None:
+def show(session: Session) -> None:
     """Show the scheduler policy, and what applies where a field is not set.
 
     Example: `tocsin policy show`
     """
-    session = session_of(context)
     newest = session.ask(lambda operator: operator.policy())
     session.output.answer(_as_json(newest), lambda: [_table(newest.policy), Text(_origin(newest), style="dim")])
 
 
 def set_policy(
-    context: typer.Context,
+    session: Session,
     field: Annotated[
         list[str] | None,
         typer.Argument(metavar="FIELD=VALUE", help=f"New values, such as `job_timeout=30m`; `{UNSET}` unsets a field."),
@@ -70,7 +69,6 @@ def set_policy(
             code="fields-required",
         )
     changes = {**(SCRATCHBIRD.model_dump() if defaults else {}), **written}
-    session = session_of(context)
 
     async def request(operator: Operator) -> "tuple[bool, PolicyVersion, Sequence[Job]]":
         changed = await operator.change_policy(changes, reason=reason)

@@ -13,7 +13,7 @@ from ..services.queues import find
 from .input.values import Reason, Yes, check, confirm
 from .output.format import local
 from .output.tables import table
-from .runtime.session import session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..services.queue_decisions import QueuePurge
@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
 
-def list_queues(context: typer.Context) -> None:
+def list_queues(session: Session) -> None:
     """List the queues, with their tasks and the agents that serve them.
 
     Example: `tocsin queues list`
     """
-    session = session_of(context)
     known = session.ask(lambda operator: operator.queues())
     session.output.answer(
         [asdict(queue) for queue in known],
@@ -43,34 +42,33 @@ def list_queues(context: typer.Context) -> None:
     )
 
 
-def show(context: typer.Context, queue: Name) -> None:
+def show(session: Session, queue: Name) -> None:
     """Show a queue, with its agents, their functions, and the jobs that use it.
 
     Example: `tocsin queues show default`
     """
-    session = session_of(context)
     details = find(queue, session.ask(lambda operator: operator.queues()))
     session.output.answer(asdict(details), lambda: _page(details))
 
 
-def pause(context: typer.Context, queue: Name, reason: Reason = None) -> None:
+def pause(session: Session, queue: Name, reason: Reason = None) -> None:
     """Let the tasks of a queue wait until it is resumed; running tasks finish.
 
     Example: `tocsin queues pause mail --reason "the mail server moves"`
     """
-    _switch(context, queue, reason, paused=True)
+    _switch(session, queue, reason, paused=True)
 
 
-def resume(context: typer.Context, queue: Name, reason: Reason = None) -> None:
+def resume(session: Session, queue: Name, reason: Reason = None) -> None:
     """Hand out the tasks of a paused queue again.
 
     Example: `tocsin queues resume mail`
     """
-    _switch(context, queue, reason, paused=False)
+    _switch(session, queue, reason, paused=False)
 
 
 def purge(
-    context: typer.Context,
+    session: Session,
     queue: Name,
     reason: Reason = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many tasks wait.")] = False,
@@ -82,8 +80,6 @@ def purge(
 
     Example: `tocsin queues purge mail --reason "sent to the wrong list" --yes`
     """
-    session = session_of(context)
-
     if not dry_run:
         check(f"purge {queue}?", yes=yes)
     answer = session.ask(lambda operator: operator.purge_queue(queue, reason=reason, dry_run=True))
@@ -97,8 +93,8 @@ def purge(
     )
 
 
-def _switch(context: typer.Context, queue: str, reason: str | None, *, paused: bool) -> None:
-    session, action = session_of(context), "paused" if paused else "resumed"
+def _switch(session: Session, queue: str, reason: str | None, *, paused: bool) -> None:
+    action = "paused" if paused else "resumed"
     changed = session.ask(lambda operator: operator.switch_queue(queue, paused=paused, reason=reason))
     already = "" if changed else f" (it was {'already paused' if paused else 'not paused'})"
     session.output.answer(

@@ -16,15 +16,14 @@ from ..services.operator import Operator
 from ..services.shards import ShardMap
 from .input.values import Changes, Reason, confirm
 from .output.tables import print_table
-from .runtime.session import session_of
+from .runtime.session import Session
 
 
-def list_shards(context: typer.Context) -> None:
+def list_shards(session: Session) -> None:
     """List the shards of the newest map, and their owners.
 
     Example: `tocsin shards list`
     """
-    session = session_of(context)
     newest = session.ask(lambda operator: operator.shards())
     print_table(
         session.output,
@@ -40,7 +39,7 @@ def list_shards(context: typer.Context) -> None:
 
 
 def apply(
-    context: typer.Context,
+    session: Session,
     file: Annotated[str, typer.Option("--file", "-f", metavar="FILE|-", help="The file with the whole map.")],
     reason: Reason = None,
     dry_run: Changes = False,
@@ -53,7 +52,6 @@ def apply(
 
     Example: `tocsin shards apply -f shards.yaml`
     """
-    session = session_of(context)
     wanted = shard_map.read(load_document(file))
 
     async def request(operator: Operator) -> tuple[ShardChange, ...]:

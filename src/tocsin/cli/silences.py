@@ -10,11 +10,11 @@ from .input.values import Reason, length
 from .output.format import local
 from .output.tables import print_table
 from .runtime.errors import UsageError
-from .runtime.session import session_of
+from .runtime.session import Session
 
 
 def start(
-    context: typer.Context,
+    session: Session,
     duration: Annotated[str, typer.Option("--for", metavar="DURATION", help="How long it lasts, such as 2h.")],
     reason: Annotated[str, typer.Option(help="Reason, recorded in the event.")],
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="The job's name.")] = None,
@@ -30,7 +30,6 @@ def start(
     if sum((job is not None, tag is not None, every)) != 1:
         raise UsageError("Give exactly one of JOB, --tag and --all.", code="exclusive-options")
     seconds = length(duration, "--for").total_seconds()
-    session = session_of(context)
     started = session.ask(lambda operator: operator.start_silence(job=job, tag=tag, seconds=seconds, reason=reason))
     session.output.answer(
         started.document(),
@@ -38,12 +37,11 @@ def start(
     )
 
 
-def list_silences(context: typer.Context) -> None:
+def list_silences(session: Session) -> None:
     """List the silences in force, with who started them and why.
 
     Example: `tocsin silences list`
     """
-    session = session_of(context)
     active = session.ask(lambda operator: operator.silences())
     print_table(
         session.output,
@@ -59,7 +57,7 @@ def list_silences(context: typer.Context) -> None:
 
 
 def end(
-    context: typer.Context,
+    session: Session,
     silence: Annotated[str, typer.Argument(metavar="ID", help="The id of the silence.")],
     reason: Reason = None,
 ) -> None:
@@ -67,7 +65,6 @@ def end(
 
     Example: `tocsin silences end 0193a5b0-0000-7000-8000-000000000001`
     """
-    session = session_of(context)
     ended = session.ask(lambda operator: operator.end_silence(silence, reason=reason))
     session.output.answer(
         ended.document(),

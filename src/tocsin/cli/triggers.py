@@ -11,14 +11,14 @@ from rich.text import Text
 from .input.values import JobName, json_of
 from .output.tables import print_table
 from .runtime.errors import UsageError
-from .runtime.session import session_of
+from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..services.trigger_test import GivenEvent, TriggerAnswer
 
 
 def test(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     event: Annotated[
         str,
@@ -34,7 +34,6 @@ def test(
 
     Example: `tocsin triggers test invoice --event event.json`
     """
-    session = session_of(context)
     given = _event(event)
     answers = session.ask(lambda operator: operator.test_triggers(job, given))
     print_table(
@@ -47,7 +46,7 @@ def test(
 
 
 def ignored(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1_000, help="The most events to show.")] = 50,
     sequence: Annotated[
@@ -64,7 +63,6 @@ def ignored(
 
     Example: `tocsin triggers ignored invoice --sequence 1042`
     """
-    session = session_of(context)
     events = session.ask(lambda operator: operator.ignored_events(job, limit=limit, sequence=sequence))
     print_table(
         session.output,

@@ -19,7 +19,7 @@ from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespa
 from .notifications import NotificationRow, notifications
 from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer
-from .scope_decisions import has_version
+from .documents import has_version
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 
@@ -181,7 +181,7 @@ class InstallationOperator:
 
     async def silences(self) -> tuple[Silence, ...]:
         """Return the silences of notifications in force, the oldest first."""
-        return await self._silences().active()
+        return await self._silences().newest()
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
         """Start a silence of a job, a tag or all jobs.

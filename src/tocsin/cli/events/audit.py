@@ -31,7 +31,7 @@ from ..installation.keys import public_keys, unreadable
 from ..output.format import local
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 ExportFile: TypeAlias = Annotated[
     Path | None, typer.Option("--file", metavar="FILE", help="An export (`-`: standard input) instead of the log.")
@@ -126,7 +126,7 @@ FEW: Final = 20
 
 
 def audit(  # noqa: PLR0913, PLR0917 - the options of a command
-    context: typer.Context,
+    session: Session,
     file: ExportFile = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Check messages stored since then, or since a duration ago.")
@@ -170,7 +170,7 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
         )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
-    session, keys = session_of(context), public_keys(public_key or [])
+    keys = public_keys(public_key or [])
     report = run(
         _audit(
             session,

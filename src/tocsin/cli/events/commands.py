@@ -23,11 +23,11 @@ from ..output import event_lines
 from ..output.format import destination
 from ..output.tables import print_table
 from ..runtime.event_loop import run, serve
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 
 def audit_trail(
-    context: typer.Context,
+    session: Session,
     job: Annotated[str | None, typer.Option(help="Show only this job.")] = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Show changes since a date, a time, or a duration ago.")
@@ -42,7 +42,6 @@ def audit_trail(
 
     Example: `tocsin events audit-trail --job nightly --since 7d --runs`
     """
-    session = session_of(context)
     begin = None if since is None else instant(since, "--since", now=datetime.now(UTC))
 
     async def read() -> Sequence[AuditRecord]:
@@ -108,7 +107,7 @@ def _about(record: AuditRecord) -> str:
 
 
 def tail(
-    context: typer.Context,
+    session: Session,
     job: Annotated[str | None, typer.Option(help="Show only this job.")] = None,
     from_start: Annotated[bool, typer.Option("--from-start", help="Begin with the first stored event.")] = False,
 ) -> None:
@@ -116,7 +115,7 @@ def tail(
 
     The events of jobs, executions, locks and dead letters have one line each.
     """
-    serve(_tail(session_of(context), job, from_start=from_start))
+    serve(_tail(session, job, from_start=from_start))
 
 
 async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
@@ -131,7 +130,7 @@ StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "TIME
 
 
 def export(
-    context: typer.Context,
+    session: Session,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -161,7 +160,6 @@ def export(
         since=instant(since, "--since", now=now),
         until=instant(until, "--until", now=now),
     )
-    session = session_of(context)
     counts = run(_export(session, out, selection))
     if out is not None:
         of_streams = {name.value: counts[name] for name in selection.streams}

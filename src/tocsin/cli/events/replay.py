@@ -37,7 +37,7 @@ from ..output.format import local
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError, no_such_job
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .audit import ExportFile, source
 
 _OPEN: Final = frozenset({"pending", "running"})
@@ -107,7 +107,7 @@ class Place(NamedTuple):
 
 
 def replay(
-    context: typer.Context,
+    session: Session,
     until: Annotated[
         str | None,
         typer.Option(
@@ -130,7 +130,6 @@ def replay(
     place = _place(until)
     at = None if place else instant(until, "--until", now=datetime.now(UTC))
     streams = STREAMS if execution is None else (Stream.LOG,)
-    session = session_of(context)
     selection = Selection(streams, job, until=at, execution_id=execution)
     moment, facts = run(_read(session, file, selection, place))
     last = max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))

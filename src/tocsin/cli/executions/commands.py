@@ -19,7 +19,7 @@ from ..output.format import seconds, state
 from ..output.tables import this_year, unique_beginnings
 from ..runtime.event_loop import run, serve
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, page_size, print_page, read_page
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .fan_out import on_each
 
 FOLLOW_INTERVAL_S: Final = 1.0
@@ -28,7 +28,7 @@ FOLLOW_INTERVAL_S: Final = 1.0
 Id: TypeAlias = Annotated[str, typer.Argument(metavar="EXECUTION", help="The execution's id or its first characters.")]
 
 
-def show(context: typer.Context, execution_id: Id) -> None:
+def show(session: Session, execution_id: Id) -> None:
     """Show the current state of an execution: steps, attempts and events.
 
     Of an occurrence that fanned out, it shows the executions on its shards. Reads the log, not the history.
@@ -38,8 +38,6 @@ def show(context: typer.Context, execution_id: Id) -> None:
     from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
     from .fan_out import FanOutDetails  # noqa: PLC0415 - see above
     from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
-
-    session = session_of(context)
 
     async def read(operator: Operator) -> ExecutionDetails | FanOutDetails:
         match = await operator.execution(execution_id)
@@ -56,7 +54,7 @@ def show(context: typer.Context, execution_id: Id) -> None:
 
 
 def logs(
-    context: typer.Context,
+    session: Session,
     execution_id: Id,
     is_followed: Annotated[
         bool, typer.Option("--follow", "-f", help="Print new lines until the execution has ended.")
@@ -68,7 +66,7 @@ def logs(
 
     Example: `tocsin executions logs 0193a5b0 -f`
     """
-    printing = _print_lines(session_of(context), execution_id, is_followed=is_followed)
+    printing = _print_lines(session, execution_id, is_followed=is_followed)
     (serve if is_followed else run)(printing)
 
 
@@ -89,7 +87,7 @@ async def _print_lines(session: Session, execution_id: str, *, is_followed: bool
 
 
 def cancel(
-    context: typer.Context,
+    session: Session,
     executions: Annotated[
         list[str], typer.Argument(metavar="EXECUTION", help="The ids of the executions or their first characters.")
     ],
@@ -103,7 +101,6 @@ def cancel(
 
     Example: `tocsin executions cancel 0193a5b0 --reason "wrong day"`
     """
-    session = session_of(context)
 
     async def cancel_execution(operator: Operator, execution: str) -> Cancellation:
         return await operator.cancel(execution, reason=reason, job=job)
@@ -117,7 +114,7 @@ def _line(cancellation: Cancellation) -> Text:
 
 
 def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    context: typer.Context,
+    session: Session,
     job: Job = None,
     status: Annotated[Status | None, typer.Option(help="Filter by status.")] = None,
     trigger: Annotated[TriggerKind | None, typer.Option(help="Filter by trigger.")] = None,
@@ -143,7 +140,7 @@ def list_executions(  # noqa: PLR0913, PLR0917 - each is an option of the comman
 
     Example: `tocsin executions list --job nightly --status failed --since 24h`
     """
-    session, now = session_of(context), datetime.now(UTC)
+    now = datetime.now(UTC)
     query = ExecutionQuery(
         job=job,
         status=status,

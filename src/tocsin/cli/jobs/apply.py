@@ -20,7 +20,7 @@ from ...settings import Settings
 from ..input.objects import load_app
 from ..input.values import confirm
 from ..runtime.errors import Exit, UsageError
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .plan_page import as_json, lines
 
 MAX_WARNINGS: Final = 20
@@ -47,7 +47,7 @@ MakePlan: TypeAlias = Callable[[Operator], Awaitable[Plan]]
 
 
 def apply(
-    context: typer.Context,
+    session: Session,
     file: File = None,
     owner: Owner = OWNER,
     prune: Prune = False,
@@ -60,7 +60,6 @@ def apply(
 
     Example: `tocsin jobs apply -f jobs.yaml --prune`
     """
-    session = session_of(context)
     definitions = read(session.settings(), file or [], owner)
     pruned = owners_of(definitions, owner) if prune else ()
 
@@ -71,7 +70,7 @@ def apply(
 
 
 def apply_app(
-    context: typer.Context,
+    session: Session,
     target: Annotated[
         str,
         typer.Argument(metavar="MODULE:ATTRIBUTE", help="The application object: in a module or in FILE.py."),
@@ -96,7 +95,7 @@ def apply_app(
     from ...app.registration import plan_registration  # noqa: PLC0415
 
     app = load_app(target)
-    session = session_of(context).with_given(given_settings(app), target)
+    session = session.with_given(given_settings(app), target)
     definitions, settings = app.definitions, session.settings()
     plan = partial(
         plan_registration,
@@ -110,7 +109,7 @@ def apply_app(
 
 
 def diff(
-    context: typer.Context,
+    session: Session,
     job: Annotated[str | None, typer.Argument(metavar="JOB", help="Compare revisions of this job.")] = None,
     first: Annotated[
         int | None, typer.Argument(metavar="A", min=1, help="A revision; default: the last but one.")
@@ -128,7 +127,6 @@ def diff(
 
     Example: `tocsin jobs diff -f jobs.yaml`
     """
-    session = session_of(context)
     if job is not None:
         _diff_revisions(session, job, first, second)
         return

@@ -18,21 +18,20 @@ from ...services.operator import Operator
 from ..input.values import JobName, Out, Reason, Yes, confirm, json_of
 from ..output.format import destination, local, seconds, state, zoned
 from ..output.tables import print_table
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 AHEAD: Final = 3
 """Number of next occurrences on a job's page: enough to see the pattern."""
 
 
 def list_jobs(
-    context: typer.Context,
+    session: Session,
     tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
 ) -> None:
     """List the jobs with their next occurrence.
 
     Example: `tocsin jobs list --tag billing`
     """
-    session = session_of(context)
     jobs = session.ask(lambda operator: operator.jobs())
     registered, now = [job for job in jobs if tag is None or tag in job.definition.tags], datetime.now(UTC)
     print_table(
@@ -45,12 +44,11 @@ def list_jobs(
     )
 
 
-def show(context: typer.Context, job: JobName) -> None:
+def show(session: Session, job: JobName) -> None:
     """Show a job: its definition, its next occurrences and the counters of its runs.
 
     Example: `tocsin jobs show nightly`
     """
-    session = session_of(context)
 
     async def read(operator: Operator) -> tuple[Job, RunCounters | None]:
         registered = await operator.job(job)
@@ -66,7 +64,7 @@ def show(context: typer.Context, job: JobName) -> None:
 
 
 def export(
-    context: typer.Context,
+    session: Session,
     job: Annotated[list[str] | None, typer.Argument(metavar="JOB", help="The jobs; by default all.")] = None,
     out: Out = None,
 ) -> None:
@@ -78,8 +76,6 @@ def export(
     Example: `tocsin jobs export --out jobs.yaml`
     """
     from ...adapters.files import dump_yaml  # noqa: PLC0415 - most commands write no YAML
-
-    session = session_of(context)
 
     async def read(operator: Operator) -> tuple[Job, ...]:
         if job:
@@ -99,7 +95,7 @@ def export(
 
 
 def trigger(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     input: Annotated[  # noqa: A002 - the field is called so
         str | None, typer.Option(metavar="JSON|@FILE", help="An object whose keys override the job's input.")
@@ -116,7 +112,6 @@ def trigger(
 
     Example: `tocsin jobs trigger nightly --input '{"day": "monday"}'`
     """
-    session = session_of(context)
     overrides, positional = json_of("--input", input, dict), json_of("--args", args, list)
     execution_id = session.ask(
         lambda operator: operator.trigger(job, overrides, positional, priority=priority, reason=reason)
@@ -127,32 +122,29 @@ def trigger(
     )
 
 
-def pause(context: typer.Context, job: JobName, reason: Reason = None) -> None:
+def pause(session: Session, job: JobName, reason: Reason = None) -> None:
     """Pause a job: its occurrences do not fire until it is resumed.
 
     Example: `tocsin jobs pause nightly --reason maintenance`
     """
-    session = session_of(context)
     changed = session.ask(lambda operator: operator.pause(job, reason=reason))
     _print_action(session, job, "paused", changed=changed)
 
 
-def resume(context: typer.Context, job: JobName, reason: Reason = None) -> None:
+def resume(session: Session, job: JobName, reason: Reason = None) -> None:
     """Resume a paused job; occurrences during the pause are not caught up.
 
     Example: `tocsin jobs resume nightly`
     """
-    session = session_of(context)
     changed = session.ask(lambda operator: operator.resume(job, reason=reason))
     _print_action(session, job, "resumed", changed=changed)
 
 
-def delete(context: typer.Context, job: JobName, yes: Yes = False, reason: Reason = None) -> None:
+def delete(session: Session, job: JobName, yes: Yes = False, reason: Reason = None) -> None:
     """Delete a job; running executions continue, and its history remains.
 
     Example: `tocsin jobs delete nightly --yes`
     """
-    session = session_of(context)
 
     async def request(operator: Operator) -> None:
         await operator.job(job)

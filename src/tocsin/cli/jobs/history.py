@@ -14,7 +14,7 @@ from ...services.operator import Operator
 from ..input.values import JobName, Reason
 from ..output.tables import print_table
 from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from ..runtime.session import Session
 
 if TYPE_CHECKING:
     from ...services.timeline import JobRevision
@@ -23,7 +23,7 @@ _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def history(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of revisions.")] = 20,
 ) -> None:
@@ -33,7 +33,6 @@ def history(
 
     Example: `tocsin jobs history nightly`
     """
-    session = session_of(context)
     revisions = session.ask(lambda operator: operator.revisions(job))[:limit]
     print_table(
         session.output,
@@ -52,7 +51,7 @@ def _row(revision: "JobRevision") -> tuple[object, ...]:
 
 
 def rollback(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     revision: Annotated[int, typer.Argument(metavar="REVISION", min=1, help="A number of `jobs history`.")],
     reason: Reason = None,
@@ -62,7 +61,6 @@ def rollback(
 
     Example: `tocsin jobs rollback nightly 12 --reason "the new schedule was wrong"`
     """
-    session = session_of(context)
 
     async def work(operator: Operator) -> str:
         current, definition = await operator.job(job), await operator.definition(job, revision)

@@ -24,7 +24,7 @@ from ..output.format import local
 from ..output.tables import print_table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 if TYPE_CHECKING:
     from ...domain.schedule import DayRules, Explanation
@@ -49,7 +49,7 @@ class Upcoming:
 
 
 def schedule(
-    context: typer.Context,
+    session: Session,
     hours: Annotated[float, typer.Option(min=0.01, max=24 * 366, help="Length of the window in hours.")] = 24,
     limit: Annotated[int, typer.Option(min=1, help="Maximum occurrences of each job in JSON.")] = 100,
 ) -> None:
@@ -59,7 +59,6 @@ def schedule(
 
     Example: `tocsin schedule --hours 48`
     """
-    session = session_of(context)
     now = datetime.now(UTC)
     until = now + timedelta(hours=hours)
     windows = (_upcoming(job, now, until) for job in session.ask(lambda operator: operator.jobs()))
@@ -109,7 +108,7 @@ def _rows(window: Upcoming, *, names_jobs: bool) -> Iterator[tuple[datetime, Tex
 
 
 def explain(
-    context: typer.Context,
+    session: Session,
     text: Annotated[
         str,
         typer.Argument(
@@ -152,16 +151,16 @@ def explain(
         if has_options:
             reason = f"{text} is a job, whose definition has its time zone and its calendars: leave out these options"
             raise UsageError(reason, code="conflicting-options")
-        job = session_of(context).ask(lambda operator: operator.job(text))
+        job = session.ask(lambda operator: operator.job(text))
         explanation = _of_registered(job, count)
     elif is_name and not has_options:
-        explanation = run(_of_word(session_of(context), text, count))
+        explanation = run(_of_word(session, text, count))
     else:
         days = None
         if exclude or only or shift or file:
             days = _day_rules(text, tz, {"exclude": exclude or [], "only": only or [], "shift": shift}, file or [])
         explanation = explain_schedule(text, tz, datetime.now(UTC), days=days, n=count)
-    session_of(context).output.answer(
+    session.output.answer(
         {**asdict(explanation), "next": [occurrence.utc for occurrence in explanation.next]}, lambda: _page(explanation)
     )
 
@@ -259,7 +258,7 @@ SHOWN: Final = 3
 
 
 def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
-    context: typer.Context,
+    session: Session,
     job: JobName,
     start: Annotated[str, typer.Option("--from", metavar="TIME", help="Start of the period, inclusive.")],
     end: Annotated[
@@ -284,7 +283,6 @@ def backfill(  # noqa: PLR0913, PLR0917 - each is an option of the command
 
     Example: `tocsin backfill nightly --from 2026-11-01 --to 2026-11-08 --only-missing`
     """
-    session = session_of(context)
     requests_per_second = rate_of(rate, "--rate")
     for text, option in ((start, "--from"), (end, "--to")):  # read again when the job's time zone is known
         instant(text, option, now=datetime.now(UTC))

@@ -22,7 +22,7 @@ from ...services.operator import Operator
 from ...services.statements import StatementResult, defined_jobs
 from ..output.tables import table
 from ..runtime.errors import UsageError
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .apply import unserved_by, unserved_json, warn
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ _STDIN: Final = "-"
 
 
 def sql(
-    context: typer.Context,
+    session: Session,
     statement: Annotated[
         str | None, typer.Argument(metavar="STATEMENT", help="One or more statements, separated by `;`.")
     ] = None,
@@ -49,7 +49,6 @@ def sql(
 
     Example: `tocsin sql "CREATE JOB nightly SCHEDULE = '0 3 * * *' FUNCTION 'report'"`
     """
-    session = session_of(context)
     statements = read_statements(_text(statement, file))
     results, missing = session.ask(partial(_carry_out, session, statements, reason))
     warn(missing)

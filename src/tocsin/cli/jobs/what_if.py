@@ -16,7 +16,7 @@ from ..output.format import local, seconds
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .apply import OWNER, File, read
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ SHOWN: Final = 5
 
 
 def what_if(
-    context: typer.Context,
+    session: Session,
     file: File = None,
     since: Annotated[
         str | None,
@@ -48,7 +48,7 @@ def what_if(
 
     Example: `tocsin what-if -f jobs.yaml --since 30d`
     """
-    session, now = session_of(context), datetime.now(UTC)
+    now = datetime.now(UTC)
     window = instant(since, "--since", now=now), instant(until, "--until", now=now)
     slots = dict(map(_slots, capacity or ()))
     report = run(_ask(session, file or [], window, slots))

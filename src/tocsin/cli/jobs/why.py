@@ -23,7 +23,7 @@ from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import seconds
 from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from ..runtime.session import Session
 
 STYLES: Final[dict[Verdict, str]] = {
     "fired": "green",
@@ -73,7 +73,7 @@ def _delays(triggers: Sequence[EventTrigger]) -> Iterator[str]:
 
 
 def why(
-    context: typer.Context,
+    session: Session,
     job: JobName,
     time: Annotated[
         str | None,
@@ -91,7 +91,6 @@ def why(
     Example: `tocsin why nightly 2026-11-20T09:00`
     """
     at = _time(time)
-    session = session_of(context)
     answers = session.ask(lambda operator: operator.why(job, at))
     assumed = at is not None and at.tzinfo is None
     session.output.answer(

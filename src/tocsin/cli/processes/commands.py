@@ -16,7 +16,7 @@ from ...ports import LogUnavailable, NotAllowed
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, until_done
 from ..runtime.event_loop import serve as run_until_stopped
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .builtin_worker import BuiltinFunctions, Secrets
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _log = telemetry.get_logger("tocsin.jobs_file")
 
 
 def run(
-    context: typer.Context,
+    session: Session,
     stages: Annotated[
         list[str] | None, typer.Argument(metavar="STAGE", help="Stages to run, such as `ticker planner`.")
     ] = None,
@@ -46,7 +46,6 @@ def run(
     Example: `tocsin run ticker planner`
     """
     require_extra("tocsin run", "server")
-    session = session_of(context)
     names = select_stages(stages or [], session.backend.stages(), every=every)
     session.log("info")
     run_until_stopped(_run_stages(session, names), on_refresh=refresh_timezones)
@@ -124,7 +123,7 @@ async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...])
 
 
 def serve(
-    context: typer.Context,
+    session: Session,
     host: Annotated[
         str | None, typer.Option(help="Listen on this address; default: the setting `server.host`.")
     ] = None,
@@ -140,7 +139,6 @@ def serve(
     Example: `tocsin serve --host 0.0.0.0 --port 8062`
     """
     require_extra("tocsin serve", "server")
-    session = session_of(context)
     session.log("info")
     run_until_stopped(_serve_api(session, host, port), on_refresh=refresh_timezones)
 
@@ -152,7 +150,7 @@ async def _serve_api(session: Session, host: str | None, port: int | None) -> No
 
 
 def worker(
-    context: typer.Context,
+    session: Session,
     target: Annotated[
         str | None,
         typer.Argument(
@@ -187,7 +185,6 @@ def worker(
     from ..input.objects import load_worker  # noqa: PLC0415
     from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
-    session = session_of(context)
     session.log("info")
     if target is None:
         instance = builtin_worker(builtin or [], queue or [], name)
