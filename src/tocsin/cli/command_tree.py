@@ -85,7 +85,7 @@ def _command(name: str, target: str) -> Command:
 
 
 def _with_session(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the function of a command with the session of its context, if its first parameter is the session."""
+    """Pass the session of the context to a function whose first parameter is `session`."""
     first, *options = signature(function).parameters.values()
     if first.name != "session":
         return function

@@ -82,9 +82,9 @@ async def connect(url: str, token: str | None) -> AsyncIterator["HttpOperator"]:
 def _request(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: type[T], route: str, field: str | None = None
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return the request that carries out an operation; its answer, or a field of the answer, has a `kind`.
+    """Return the request that carries out an operation.
 
-    Arguments that the route does not name are the query of a GET, the reason of a DELETE, or the body. `expected` is a version for
+    The answer, or a field of the answer, has a `kind`.     Arguments that the route does not name are the query of a GET, the reason of a DELETE, or the body. `expected` is a version for
     `If-Match`.
     """
     parameters = signature(method)

@@ -306,7 +306,7 @@ async def replay_all(
         except (NotPossible, DefinitionError) as error:
             refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            replayed.append(Replayed.of(replay))
+            replayed.append(Replayed.model_validate(replay))
         if clock.time() >= end and row is not batch.rows[-1]:
             following = after
             break

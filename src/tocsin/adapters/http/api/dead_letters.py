@@ -126,17 +126,13 @@ class ReplayRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     reason: ReasonText | None = None
 
 
-class Replayed(BaseModel):
+class Replayed(BaseModel, from_attributes=True):
     """A requested replay; a message that is only submitted again has no execution."""
 
     job: str
     id: str
     number: int
     execution_id: str | None
-
-    @classmethod
-    def of(cls, replay: dead_letters.Replay) -> "Replayed":
-        return cls(job=replay.job, id=replay.id, number=replay.number, execution_id=replay.execution_id)
 
 
 class Settle(BaseModel, extra="forbid"):
@@ -149,7 +145,7 @@ class Settle(BaseModel, extra="forbid"):
     reason: ReasonText | None = None
 
 
-class Settled(BaseModel):
+class Settled(BaseModel, from_attributes=True):
     """The dead letter that is resolved; `changed`: this request resolved it."""
 
     job: str
@@ -175,12 +171,7 @@ async def list_dead_letters(
 
 
 @router.get("/{id}", operation_id="getDeadLetter", responses=documented(404, 409))
-async def get_dead_letter(
-    here: Here,
-    caller: HistoryReader,
-    id: LetterId,  # noqa: A002 - the path parameter has this name
-    job: LetterJob = None,
-) -> DeadLetterDetails:
+async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId, job: LetterJob = None) -> DeadLetterDetails:
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
     letter = await _visible_letter(here, caller, id, job)
     details = _details(letter)
@@ -192,7 +183,7 @@ async def get_dead_letter(
 async def get_dead_letter_events(
     here: Here,
     caller: HistoryReader,
-    id: LetterId,  # noqa: A002 - the path parameter has this name
+    id: LetterId,
     job: LetterJob = None,
 ) -> DeadLetterFacts:
     """List the events of a dead letter."""
@@ -205,7 +196,7 @@ async def replay_dead_letter(
     here: Here,
     caller: Replayer,
     request: Request,
-    id: LetterId,  # noqa: A002 - the path parameter has this name
+    id: LetterId,
     body: ReplayRequest | None = None,
     reason: Reason = None,
     job: LetterJob = None,
@@ -228,14 +219,14 @@ async def replay_dead_letter(
         failed_only=body.failed_only,
         request=name.name if name else None,
     )
-    return Replayed.of(replay)
+    return Replayed.model_validate(replay)
 
 
 @router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404, 409))
 async def resolve_dead_letter(
     here: Here,
     caller: Replayer,
-    id: LetterId,  # noqa: A002 - the path parameter has this name
+    id: LetterId,
     body: Settle | None = None,
     reason: Reason = None,
     job: LetterJob = None,
@@ -248,8 +239,9 @@ async def resolve_dead_letter(
         )
     letter = await _replayable_letter(here, caller, id, job)
     cause = body.reason or reason
-    outcome = await dead_letters.resolve(here.log, letter.id, job=letter.job, by=actor(caller), reason=cause)
-    return Settled(job=outcome.job, id=outcome.id, changed=outcome.changed)
+    return Settled.model_validate(
+        await dead_letters.resolve(here.log, letter.id, job=letter.job, by=actor(caller), reason=cause)
+    )
 
 
 async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Permission, ...]:

@@ -75,7 +75,7 @@ async def stream_events(
     caller: HistoryReader,
     request: Request,
     job: Annotated[Name | None, Query(description="Return events of this job only.")] = None,
-    type: Annotated[list[str] | None, Query(description="Return events of these types only.")] = None,  # noqa: A002 - the query parameter has this name
+    type: Annotated[list[str] | None, Query(description="Return events of these types only.")] = None,
     after: Annotated[
         str | None, Query(description="The id of the last event that the client has; `0.0`: from the start.")
     ] = None,

@@ -277,7 +277,7 @@ class ExecutionFacts(BaseModel, use_attribute_docstrings=True):
     """The event that would begin the execution now, if it is requested and not planned yet. It is not stored: its `sequence` is 0."""
 
 
-class Ended(BaseModel):
+class Ended(BaseModel, from_attributes=True):
     """The state of an execution after a cancel request; `changed`: this request changed it."""
 
     job: str
@@ -300,7 +300,7 @@ async def list_executions(
 
 
 @router.get("/{id}", operation_id="getExecution", responses=documented(404))
-async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionDetails:  # noqa: A002 - the path parameter has this name
+async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionDetails:
     """Show an execution: its state, its steps and its attempts.
 
     The id of an occurrence that fanned out shows the executions on its shards.
@@ -321,7 +321,7 @@ async def get_execution(here: Here, caller: HistoryReader, id: ExecutionId) -> E
 async def get_execution_logs(
     here: Here,
     caller: HistoryReader,
-    id: ExecutionId,  # noqa: A002 - the path parameter has this name
+    id: ExecutionId,
     after: Annotated[
         int, Query(ge=0, lt=2**63, description="`next` of the answer before; 0: from the first line.")
     ] = 0,
@@ -344,7 +344,7 @@ async def get_execution_logs(
 
 
 @router.get("/{id}/events", operation_id="getExecutionEvents", responses=documented(404))
-async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionFacts:  # noqa: A002 - the path parameter has this name
+async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionId) -> ExecutionFacts:
     """List the events of an execution."""
     match = await _visible_match(here, caller, id)
     facts = [StoredFact.of(recorded) for recorded in match.events]
@@ -353,12 +353,7 @@ async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionI
 
 
 @router.post("/{id}/cancel", operation_id="cancelExecution", responses=documented(404, 409))
-async def cancel_execution(
-    here: Here,
-    caller: Canceller,
-    id: ExecutionId,  # noqa: A002 - the path parameter has this name
-    cause: Cause,
-) -> Ended:
+async def cancel_execution(here: Here, caller: Canceller, id: ExecutionId, cause: Cause) -> Ended:
     """Cancel an execution that is planned, waits for its lock, or runs.
 
     An execution that has ended does not change. The id of an occurrence that fanned out cancels the executions on all its shards.
@@ -367,9 +362,7 @@ async def cancel_execution(
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
     outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
-    return Ended(
-        job=outcome.job, execution_id=outcome.execution_id, status=outcome.status.value, changed=outcome.changed
-    )
+    return Ended.model_validate(outcome)
 
 
 async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:

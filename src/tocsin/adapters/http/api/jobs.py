@@ -402,13 +402,7 @@ async def trigger_job(
 
 
 @router.post("/{name}/pause", operation_id="pauseJob", responses=documented(404, 412))
-async def pause_job(
-    here: Here,
-    caller: Author,
-    name: JobName,
-    cause: Cause,
-    precondition: Precondition,
-) -> Switched:
+async def pause_job(here: Here, caller: Author, name: JobName, cause: Cause, precondition: Precondition) -> Switched:
     """Pause a job: its occurrences pass without firing until it is resumed."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
     changed = await here.registry.pause(name, by=actor(caller), reason=cause, check=check)
@@ -416,13 +410,7 @@ async def pause_job(
 
 
 @router.post("/{name}/resume", operation_id="resumeJob", responses=documented(404, 412))
-async def resume_job(
-    here: Here,
-    caller: Author,
-    name: JobName,
-    cause: Cause,
-    precondition: Precondition,
-) -> Switched:
+async def resume_job(here: Here, caller: Author, name: JobName, cause: Cause, precondition: Precondition) -> Switched:
     """Resume a paused job. Occurrences that passed during the pause do not fire."""
     check = both(permitted(caller, Permission.REGISTER), precondition)
     changed = await here.registry.resume(name, by=actor(caller), reason=cause, check=check)

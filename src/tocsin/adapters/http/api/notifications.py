@@ -133,7 +133,7 @@ async def start_silence(here: Here, caller: Canceller, body: SilenceRequest) -> 
 async def end_silence(
     here: Here,
     caller: Canceller,
-    id: Annotated[str, Path(max_length=64, description="The id of the silence.")],  # noqa: A002 - the name in the path
+    id: Annotated[str, Path(max_length=64, description="The id of the silence.")],
     reason: Reason = None,
 ) -> Silence:
     """End a silence before its time.

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Text
 from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Recorded, SilencesDefined, Voided
-from ....domain.execution import WaitsFor
 from ....domain.execution_record import Status
 from ....services import overview
 from ....services.agents import AgentRegistry
@@ -44,7 +43,7 @@ class RunningExecutions(BaseModel):
     longest: list[RunningExecution]
 
 
-class WaitingExecutions(BaseModel):
+class WaitingExecutions(BaseModel, from_attributes=True):
     """The number of examined executions that wait for something, and the oldest of them."""
 
     count: int = 0
@@ -161,7 +160,7 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
     return Overview(
         at=now,
         running=_running(of_open),
-        waiting=_waiting(of_open),
+        waiting=Waits.model_validate({"count": len(of_open.pending), "examined": of_open.examined, **of_open.waiting}),
         are_open_complete=of_open.is_complete,
         failing=FailingJobs(count=len(failing), jobs=list(failing[: overview.MAX_LISTED])),
         late=InstantList(count=of_jobs.late_count, instants=of_jobs.late),
@@ -235,14 +234,6 @@ def _running(of_open: OpenExecutions) -> RunningExecutions:
     )
 
 
-def _waiting(of_open: OpenExecutions) -> Waits:
-    reasons: dict[WaitsFor, WaitingExecutions] = {
-        reason: WaitingExecutions(count=waiting.count, examples=waiting.examples)
-        for reason, waiting in of_open.waiting.items()
-    }
-    return Waits(count=len(of_open.pending), examined=of_open.examined, **reasons)
-
-
 async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
     """Return the leases.
 
@@ -284,7 +275,7 @@ async def list_changes(
     by: Annotated[
         Text | None, Query(description="Return changes by this identity only, such as `ada` or `token:deploy`.")
     ] = None,
-    type: Annotated[list[ChangeType] | None, Query(description="Return changes of these types only.")] = None,  # noqa: A002 - the query parameter has this name
+    type: Annotated[list[ChangeType] | None, Query(description="Return changes of these types only.")] = None,
     after: Annotated[
         int | None, Query(ge=1, lt=2**63, description="Return older changes: `next` of the previous page.")
     ] = None,

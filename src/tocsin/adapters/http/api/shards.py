@@ -49,7 +49,7 @@ async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMap
         agents = await AgentRegistry(here.log, here.projections).agents()
         newest = with_owners(newest, await owners_of(here.log), agents)
     response.headers["ETag"] = version_tag(newest.version)
-    return ShardMapDetails(version=newest.version, shards=list(newest.shards), owners=dict(newest.owners))
+    return ShardMapDetails.model_validate(newest._asdict())
 
 
 @router.put("", operation_id="applyShards", responses=documented(412))

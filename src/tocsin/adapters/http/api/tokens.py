@@ -114,7 +114,7 @@ async def create_token(here: Here, caller: Administrator, body: TokenRequest, re
 async def revoke_token(
     here: Here,
     caller: Administrator,
-    id: Annotated[str, Path(description="The id of the token.")],  # noqa: A002 - the path parameter has this name
+    id: Annotated[str, Path(description="The id of the token.")],
 ) -> TokenRevoked:
     """Revoke a token. Every copy of the API rejects it within seconds."""
     _ = caller

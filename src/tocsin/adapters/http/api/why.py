@@ -73,7 +73,7 @@ class WhyAnswers(BaseModel):
     answers: list[Why]
 
 
-class StatisticsAnswer(BaseModel, use_attribute_docstrings=True):
+class StatisticsAnswer(BaseModel, use_attribute_docstrings=True, from_attributes=True):
     """Counts of the executions that were scheduled from `since` to `until`, and of their recoveries."""
 
     since: datetime
@@ -138,11 +138,8 @@ async def get_statistics(
     now = await here.log.now()
     await here.registry.jobs()
     sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
-    counts = await statistics(
-        here.history.summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached
-    )
-    return StatisticsAnswer(
-        since=counts.since, until=counts.until, executions=counts.executions, recoveries=counts.recoveries
+    return StatisticsAnswer.model_validate(
+        await statistics(here.history.summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached)
     )
 
 
