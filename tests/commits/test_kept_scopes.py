@@ -221,6 +221,23 @@ async def test_operator_reads_history_in_a_process_with_stages() -> None:
             assert not places
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+async def test_execution_without_job_is_read_beyond_the_history(seed: int) -> None:
+    """The recorder lags, and the execution is over and has left the fold."""
+    installation = await played(seed)
+    async with given(installation) as it:
+        view = it.view()
+        view.reads.kept = it.by_history.reads.kept
+        async with it.process().running(bound(), view):
+            await it.record(0.5)
+            log = await installation.events()
+            scopes = {scope for scope in map(_scope, log) if scope.startswith("execution.")}
+            for scope in scopes - view.fold.numbers.keys():
+                _, _, execution_id, _ = scope.split(".")
+                found = await view.load(subjects.execution(subjects.ANY, execution_id))
+                assert plain(found) == plain(await it.by_log.load(scope))
+
+
 async def test_process_behind_the_history_shows_what_it_read() -> None:
     installation = await played(22)
     log = await installation.events()

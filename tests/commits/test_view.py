@@ -11,6 +11,7 @@ from tocsin import subjects
 from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Recorded
+from tocsin.engine.fold import Fold
 from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
@@ -60,3 +61,25 @@ async def test_follower_stores_nothing_on_undone_events() -> None:
             await asyncio.sleep(0)
             await world.log.append(two, expect=number)
             await following
+
+
+async def test_follower_that_is_not_early_waits_for_the_store() -> None:
+    """It begins while a commit is on its way, and would hear of nothing that is undone."""
+    async with MemoryWorld().running() as world:
+        view = await world.log._view()
+        one, two = (
+            Defined(job="nightly", definition=JobDefinition(name="nightly", function=name)) for name in ("f", "g")
+        )
+        number = await world.log.append(one, expect=0)
+        fold = Fold()
+        fold.evolve(Recorded(one, subjects.subject_of(one), number, world.now()))
+        fold.keep(world.now())
+        view.fold, view.is_folding = fold, True
+        fold.evolve(Recorded(two, subjects.subject_of(two), number + 1, world.now()))
+        async with aclosing(view.follow(Stream.LEDGER, "ledger.*.defined", after=None)) as batches:
+            first = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(0)
+            assert not first.done()
+            fold.undo()  # the commit was refused
+            view.undone([subjects.scope_of(two)], number)
+            assert [recorded.message for recorded in (await first).messages] == [one]

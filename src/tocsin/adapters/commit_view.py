@@ -110,6 +110,8 @@ class CommitView:
         self._number = 0
         """The number of the newest event that followers got."""
         self._feeds: list[_Feed] = []
+        self._has_settled = asyncio.Event()
+        """Set when decisions of this process were stored or undone."""
         self._routes = self._early_routes = self._late_routes = Routes[_Feed](())
         self._terms: dict[str, LogTerms] = {}
         """The terms of leaders that were read, by lease."""
@@ -153,6 +155,7 @@ class CommitView:
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back shown decisions of scopes. `newest`: the newest stored event's number."""
+        self._has_settled.set()
         known = {scope: newest_events(self.fold, (scope,)) for scope in scopes}
         for feed in self._feeds:
             if not feed.is_early:
@@ -168,6 +171,7 @@ class CommitView:
     def explode(self, shown: Shown, /) -> None:
         if shown.is_own:
             note_decisions(shown)
+            self._has_settled.set()
         receivers, kinds = (self._late_routes if shown.is_own else self._routes).to, self._kinds
         for place, event in enumerate(shown.events if self._feeds or kinds else ()):
             feeds, is_known = receivers(event.subject), bool(kinds) and event.subject.partition(".")[0] in kinds
@@ -205,6 +209,9 @@ class CommitView:
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
     ) -> AsyncGenerator[tuple[Sequence[SharedEvent], bool, int, tuple[str, ...]], None]:
         """Yield events, whether all are stored, up to which number, and undone scopes."""
+        while after is None and not is_early and len(self.fold.journal):
+            self._has_settled.clear()  # nothing is taken back from a follower that is not early
+            await self._has_settled.wait()
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
             takes, past = subjects.any_of(feed.filters), list[SharedEvent]()
@@ -400,10 +407,14 @@ class CommitView:
         known = [await self._events_of(scope) for scope in scopes]
         return Loaded([_needed(events) for events in known], upto if any(known) else 0)
 
+    def newest_known(self, scope: str) -> int | None:
+        left = self._left.get(scope)
+        return self.fold.numbers.get(scope, left[-1].sequence if left else None)
+
     async def tail(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""
         await self._catch_up()
-        if (number := self.fold.numbers.get(scope)) is not None:
+        if (number := self.newest_known(scope)) is not None:
             return number
         if not self.is_folding and are_in_fold((scope,)) and "*" in scope:
             return await self._tails.newest_of(scope, self._number)

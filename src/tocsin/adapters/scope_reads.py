@@ -67,6 +67,10 @@ class Reader(Protocol):
         """The number of the newest event that it has read."""
         ...
 
+    def newest_known(self, scope: str) -> int | None:
+        """Return the number of the newest event of a scope in memory; None: the scope is not in memory."""
+        ...
+
     @property
     def forgotten(self) -> int:
         """With states: the number after which it knows each execution that left them."""
@@ -193,7 +197,7 @@ class ScopeReads:
 
     def _is_unchanged(self, scope: str, since: int) -> bool:
         fold = self._reader.fold
-        if (number := fold.numbers.get(scope)) is not None:
+        if (number := self._reader.newest_known(scope)) is not None:
             return number <= since
         if "*" in scope or ">" in scope.removesuffix(".>"):
             return False  # it covers several scopes
