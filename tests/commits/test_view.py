@@ -72,10 +72,10 @@ async def test_follower_that_is_not_early_waits_for_the_store() -> None:
         )
         number = await world.log.append(one, expect=0)
         fold = Fold()
-        fold.evolve(Recorded(one, subjects.subject_of(one), number, world.now()))
+        fold.evolve(Recorded(one, subjects.subject_of(one), number, world.now()), subjects.scope_of(one))
         fold.keep(world.now())
         view.fold, view.is_folding = fold, True
-        fold.evolve(Recorded(two, subjects.subject_of(two), number + 1, world.now()))
+        fold.evolve(Recorded(two, subjects.subject_of(two), number + 1, world.now()), subjects.scope_of(two))
         async with aclosing(view.follow(Stream.LEDGER, "ledger.*.defined", after=None)) as batches:
             first = asyncio.ensure_future(anext(batches))
             await asyncio.sleep(0)
