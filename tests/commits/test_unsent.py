@@ -1,8 +1,10 @@
-"""A process decides on while a stream takes no more inputs of its stages."""
+"""A process decides on while a stream takes no more inputs of its stages, and after a wrong value."""
 
 import asyncio
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
+
+import pytest
 
 from tests.commits.test_restart import KEY, Watching, until
 from tocsin import subjects
@@ -11,7 +13,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnCha
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.bootstrap.commit_process import CommitProcess
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import CancelRequest, Defined, Message, Recorded
+from tocsin.domain.events import CancelRequest, Defined, InvalidMessage, Message, Recorded, Released
 from tocsin.engine.stage import BoundStage, BoundSubscription
 from tocsin.engine.step import Send, States, Step, done
 from tocsin.ports import LogUnavailable
@@ -48,3 +50,16 @@ async def test_full_stream_stops_no_other_decision() -> None:
         await until(lambda: not process.effects.unsent)
         stored = [recorded.subject for recorded in await inputs.load(subjects.filter_for("cancel"))]
         assert stored == [subjects.cancel(job, ID) for job in ("one", "two", "three")]
+
+
+async def test_wrong_value_is_refused_before_it_waits() -> None:
+    clock, turns = LoopClock(), InMemoryTurnChannel()
+    log, inputs = InMemoryCommitLog(clock), InMemoryEventLog(clock)
+    process = CommitProcess(log, inputs, clock, KEY, installation="i", name="process", turns=turns)
+    wrong = Released(job="one", execution_id=ID, step="main", attempt=1, delivery=1, reason=cast("Any", 42), task=1)
+    async with asyncio.timeout(20), process.running([BoundStage("planner")], Watching()) as loop:
+        with pytest.raises(InvalidMessage, match="`reason`"):
+            await loop.propose("test", [wrong], expect=0)
+        assert await loop.propose(
+            "test", [Defined(job="one", definition=JobDefinition(name="one", function="f"))], expect=0
+        )

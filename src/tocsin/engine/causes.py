@@ -11,7 +11,7 @@ import msgspec
 
 from .. import subjects, telemetry
 from ..domain.commit import LogHead
-from ..domain.events import Message, Recorded
+from ..domain.events import InvalidMessage, Message, Recorded
 from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
 from ..ports import SequenceConflict
@@ -211,7 +211,11 @@ class Proposal(Promised[tuple[int, ...]]):
         super().__init__(by)
         self.cause = f"0-{expect}"
         self.events = events
-        self.bodies = [event.encode() for event in events]
+        self.bodies: list[bytes] = []
+        try:
+            self.bodies += [event.encode() for event in events]
+        except InvalidMessage as error:
+            self.fail(error)
         self.expect = expect
         self.known_upto = known_upto
         self.numbers: tuple[int, ...] | None = None

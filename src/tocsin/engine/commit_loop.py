@@ -263,10 +263,12 @@ class CommitLoop:
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
+            InvalidMessage: an event has a value that no reader accepts.
         """
         proposal = Proposal(by, events, expect, known_upto)
-        self.pending.proposals.append(proposal)
-        self._changed.set()
+        if not proposal.stored.done():
+            self.pending.proposals.append(proposal)
+            self._changed.set()
         return proposal.stored
 
     def apply(self, commit: Commit) -> None:
