@@ -3,7 +3,7 @@
 import asyncio
 import difflib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final, Literal, TypeAlias
@@ -32,7 +32,6 @@ from .queue_decisions import (
     pause_of,
     purge_of,
 )
-from .shared_read import SharedRead
 
 Transport: TypeAlias = Literal["matched", "mq"]
 Sees: TypeAlias = Callable[[Owned], bool]
@@ -276,26 +275,6 @@ PERIOD: Final = timedelta(hours=1)
 """The time of the throughput."""
 COUNTED_TOGETHER: Final = 8
 """Queues whose jobs are counted at the same time."""
-
-
-class SharedQueueCounts:
-    """Counts the jobs of all queues, one count at a time."""
-
-    def __init__(
-        self, summaries: HistorySummaries, clock: Clock, names: Callable[[], Awaitable[Collection[str]]]
-    ) -> None:
-        """`names` returns the names of all queues."""
-        self._summaries = summaries
-        self._clock = clock
-        self._names = names
-        self._shared = SharedRead(self._count)
-
-    async def answer(self) -> Mapping[str, QueueCounts]:
-        return await self._shared.answer()
-
-    async def _count(self) -> Mapping[str, QueueCounts]:
-        names = [*await self._names()]
-        return dict(zip(names, await count(self._summaries, self._clock, names), strict=True))
 
 
 async def count(summaries: HistorySummaries, clock: Clock, names: Sequence[str]) -> list[QueueCounts]:

@@ -6,7 +6,6 @@ from typing import Final
 
 from ...domain.schedule import calendar_warnings
 from ...ports import EventLog, LogUnavailable
-from ..shared_read import SharedRead
 from .checks import (
     archive,
     backlog,
@@ -30,23 +29,13 @@ MAX_LISTED: Final = 10
 """Jobs that a finding names."""
 
 
-class LogProbe:
-    """Checks that the log answers, once a second at most (`SharedRead`)."""
-
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
-        self._shared = SharedRead(self._ask)
-
-    async def is_reached(self) -> bool:
-        """Return whether the log answers, or did up to a second ago."""
-        return await self._shared.answer()
-
-    async def _ask(self) -> bool:
-        try:
-            await self._log.now()
-        except LogUnavailable:
-            return False
-        return True
+async def is_reached(log: EventLog) -> bool:
+    """Return whether the log answers."""
+    try:
+        await log.now()
+    except LogUnavailable:
+        return False
+    return True
 
 
 async def ends(context: CheckContext) -> Finding:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, Final, TypeAlias, cast
@@ -15,10 +15,11 @@ from starlette.requests import ClientDisconnect
 from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
+from ....ports.summaries import QueueCounts
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
-from ....services.health.doctor import LogProbe
+from ....services.health.doctor import is_reached
 from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
@@ -28,8 +29,9 @@ from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_names import PausedNames, QueueNames
-from ....services.queues import QueueDetails, Reaches, Sees, SharedQueueCounts, everything
+from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
+from ....services.shared_read import SharedRead
 from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
@@ -89,9 +91,9 @@ class Components:
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     job_watch: JobWatch = field(init=False)
     """Keeps the list of jobs up to date while no request does, once a caller runs it."""
-    log_probe: LogProbe = field(init=False)
+    log_probe: SharedRead[bool] = field(init=False)
     """Answers probes without a token."""
-    queue_counts: SharedQueueCounts = field(init=False)
+    queue_counts: SharedRead[Mapping[str, QueueCounts]] = field(init=False)
     """Counts the jobs of all queues, once for all callers."""
     queue_names: QueueNames = field(init=False)
     """Distinguishes queues that exist from names that may be misspelled."""
@@ -106,9 +108,8 @@ class Components:
         followers = (self.instants, self.search_keys, self.schedule_groups)
         watch = JobWatch(self.registry, followers, self.calculations, self.clock)
         object.__setattr__(self, "job_watch", watch)
-        object.__setattr__(self, "log_probe", LogProbe(self.log))
-        counts = SharedQueueCounts(self.history.summaries, self.clock, self._queue_names)
-        object.__setattr__(self, "queue_counts", counts)
+        object.__setattr__(self, "log_probe", SharedRead(partial(is_reached, self.log)))
+        object.__setattr__(self, "queue_counts", SharedRead(self._queue_counts))
         object.__setattr__(self, "queue_names", QueueNames(self.log, self.registry.jobs, self.settings.queues))
         object.__setattr__(self, "paused_names", PausedNames(self.log))
 
@@ -120,8 +121,9 @@ class Components:
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
         return await self.queue_details(caller.may_see, caller.reaches)
 
-    async def _queue_names(self) -> list[str]:
-        return [queue.name for queue in await self.queue_details(everything, everything)]
+    async def _queue_counts(self) -> Mapping[str, QueueCounts]:
+        names = [queue.name for queue in await self.queue_details(everything, everything)]
+        return dict(zip(names, await count(self.history.summaries, self.clock, names), strict=True))
 
 
 def parts_of(request: Request) -> Components:

@@ -31,7 +31,7 @@ class Health(BaseModel, use_attribute_docstrings=True):
 )
 async def get_health(here: Here, response: Response) -> Health:
     """Check that this copy reaches the log. The answer may be a second old."""
-    is_reached = await here.log_probe.is_reached()
+    is_reached = await here.log_probe.answer()
     if not is_reached:
         response.status_code = 503
     return Health(status="ok" if is_reached else "unavailable", version=here.version, jobs_read=here.job_watch.has_read)

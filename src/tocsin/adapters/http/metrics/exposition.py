@@ -230,36 +230,26 @@ def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Fami
     history = [] if status.history is None else [((), age(status.history.since))]
     behind = [] if status.history is None else [((), max(0, status.history.newest - status.history.place))]
     kinds = {"agent": status.agents or {}, **status.outside_workers}
+    durables = {(each.state.stream, each.state.name): each for each in status.durables}
+    pending = {labels: each.state.pending + each.state.ack_pending for labels, each in durables.items()}
+    samples: dict[Metric, Iterable[tuple[Key, float]]] = {
+        catalog.LEASE_RENEWAL: (((lease.name,), age(lease.renewed_at)) for lease in status.leases or ()),
+        catalog.ASIDE: [((), len(status.standing_aside))],
+        catalog.WORKERS: (((kind, state), number) for kind, of in kinds.items() for state, number in of.items()),
+        catalog.HISTORY_LAG: history,
+        catalog.HISTORY_BEHIND: behind,
+        catalog.DURABLE_MESSAGES: pending.items(),
+        catalog.DURABLE_OLDEST: ((labels, age(each.oldest)) for labels, each in durables.items()),
+        catalog.STREAM_BYTES: (((stream.name,), stream.bytes) for stream in streams),
+        catalog.STREAM_MAX_BYTES: (((stream.name,), stream.max_bytes) for stream in streams if stream.max_bytes > 0),
+        catalog.UNREADABLE_EVENTS: [((), sum(report.is_unreadable for report in status.foreign))],
+        catalog.UNKNOWN_PARTS: [((), len(status.troubles))],
+    }
+    oldest = (((queue.name,), age(queue.oldest)) for queue in status.queues)
     return [
-        catalog.LEASE_RENEWAL.family(prefix, (((lease.name,), age(lease.renewed_at)) for lease in status.leases or ())),
-        catalog.ASIDE.family(prefix, [((), len(status.standing_aside))]),
-        catalog.WORKERS.family(
-            prefix,
-            (((kind, state), number) for kind, states in kinds.items() for state, number in states.items()),
-        ),
-        gauge(
-            catalog.QUEUE_OLDEST, (((queue.name,), age(queue.oldest)) for queue in status.queues), shown, combine=max
-        ),
+        gauge(catalog.QUEUE_OLDEST, oldest, shown, combine=max),
         gauge(catalog.QUEUE_WORKERS, (((queue.name,), queue.executors) for queue in status.queues), shown),
-        catalog.HISTORY_LAG.family(prefix, history),
-        catalog.HISTORY_BEHIND.family(prefix, behind),
-        catalog.DURABLE_MESSAGES.family(
-            prefix,
-            (
-                ((durable.state.stream, durable.state.name), durable.state.pending + durable.state.ack_pending)
-                for durable in status.durables
-            ),
-        ),
-        catalog.DURABLE_OLDEST.family(
-            prefix,
-            (((durable.state.stream, durable.state.name), age(durable.oldest)) for durable in status.durables),
-        ),
-        catalog.STREAM_BYTES.family(prefix, (((stream.name,), stream.bytes) for stream in streams)),
-        catalog.STREAM_MAX_BYTES.family(
-            prefix, (((stream.name,), stream.max_bytes) for stream in streams if stream.max_bytes > 0)
-        ),
-        catalog.UNREADABLE_EVENTS.family(prefix, [((), sum(report.is_unreadable for report in status.foreign))]),
-        catalog.UNKNOWN_PARTS.family(prefix, [((), len(status.troubles))]),
+        *(metric.family(prefix, each) for metric, each in samples.items()),
     ]
 
 

@@ -93,55 +93,38 @@ class Answers:
         Raises:
             Problem: the key belongs to another request, or the first request is still running.
         """
-        claim = Answer(fingerprint=fingerprint, claimed_at=self._clock.now())
-        revision = await self._put(key, claim, 0)
-        if revision is not None:
-            return await self._answer(account, key, claim, revision, do, retried=False)
-        start = self._clock.monotonic()
-        while self._clock.monotonic() - start < self._timeout_s:
+        claim, start = Answer(fingerprint=fingerprint, claimed_at=self._clock.now()), self._clock.monotonic()
+        entry: tuple[bytes, int] | None = None
+        while True:
+            mine, expect, is_free = claim, 0, True  # also if the first request was rejected and released the key
+            if entry is not None:
+                before, expect = Answer.model_validate_json(entry[0]), entry[1]
+                if before.fingerprint != fingerprint:
+                    detail = f"`{HEADER}` was used for a request with another body. Send a new key"
+                    raise Problem(422, "idempotency-key-reused", detail)
+                if before.status is not None:
+                    return Response(before.body, before.status, {**before.headers, "Idempotency-Replayed": "true"})
+                mine = claim.model_copy(update={"since": before.since or before.claimed_at})
+                age = self._clock.now() - before.claimed_at
+                is_free = before.is_left_out or age.total_seconds() > self._timeout_s
+            if not is_free:
+                await asyncio.sleep(POLL_INTERVAL_S)
+            elif (revision := await self._put(key, mine, expect)) is not None:
+                return await self._answer(account, key, mine, revision, do)
+            if self._clock.monotonic() - start >= self._timeout_s:
+                detail = "a request with this key is still running. Retry later"
+                raise Problem(409, "in-progress", detail, headers={"Retry-After": "1"})
             entry = await self._projections.get(Bucket.ANSWERS, key)
-            if entry is None:  # the first request was rejected and released the key
-                revision = await self._put(key, claim, 0)
-                if revision is not None:
-                    return await self._answer(account, key, claim, revision, do, retried=False)
-                continue
-            stored = Answer.model_validate_json(entry[0])
-            if stored.fingerprint != fingerprint:
-                raise Problem(
-                    422,
-                    "idempotency-key-reused",
-                    f"`{HEADER}` was used for a request with another body. Send a new key",
-                )
-            if stored.status is not None:
-                return Response(stored.body, stored.status, {**stored.headers, "Idempotency-Replayed": "true"})
-            if stored.is_left_out or (self._clock.now() - stored.claimed_at).total_seconds() > self._timeout_s:
-                again = claim.model_copy(update={"since": stored.since or stored.claimed_at})
-                revision = await self._put(key, again, entry[1])
-                if revision is not None:
-                    return await self._answer(account, key, again, revision, do, retried=True)
-                continue
-            await asyncio.sleep(POLL_INTERVAL_S)
-        raise Problem(
-            409, "in-progress", "a request with this key is still running. Retry later", headers={"Retry-After": "1"}
-        )
 
     async def _answer(
-        self,
-        account: str,
-        key: str,
-        claim: Answer,
-        revision: int,
-        do: Callable[[RequestName], Awaitable[Handled]],
-        *,
-        retried: bool,
+        self, account: str, key: str, claim: Answer, revision: int, do: Callable[[RequestName], Awaitable[Handled]]
     ) -> Response:
+        is_retried = claim.since is not None
         try:
-            response, is_kept, has_effect = await do(
-                RequestName(key, is_retried=retried, since=claim.since or claim.claimed_at)
-            )
+            response, is_kept, has_effect = await do(RequestName(key, is_retried, claim.since or claim.claimed_at))
         except Exception as error:
             # A taken-over claim is kept, because the earlier try may have had an effect.
-            if not retried and is_without_effect(error):
+            if not is_retried and is_without_effect(error):
                 await self._release(key, revision)
             elif isinstance(error, Problem) and error.is_momentary:
                 left_out = claim.model_copy(update={"is_left_out": True})

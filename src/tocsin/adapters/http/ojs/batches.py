@@ -27,7 +27,7 @@ from . import dead_letters, envelope, job_filter, jobs, protocol
 from .job_filter import Selection
 from .job_view import Json
 from .jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
-from .protocol import Body, as_error, not_kept_if_retryable, ojs_router, read_object
+from .protocol import Body, as_error, not_kept_if_retryable, ojs_router, read_object, refused
 
 MAX_BATCH: Final = MAX_TOGETHER
 """The number of jobs of a request."""
@@ -182,7 +182,7 @@ def to_retry(here: Components, caller: Principal, request: Request, given: objec
 def _listed(body: Json, field: str) -> list[Any]:
     items, right = body.get(field), f"must be an array of 1 to {MAX_BATCH:,} jobs"
     if not isinstance(items, list) or not items:
-        raise _invalid(field, right)
+        raise refused(field, right)
     if len(items) > MAX_BATCH:
         detail = f"`{field}` has {len(items):,} jobs: {right}"
         wrong = FieldError(field=field, value=f"{len(items):,} jobs", right=right)
@@ -194,7 +194,7 @@ def _listed(body: Json, field: str) -> list[Any]:
 def _is_atomic(body: Json) -> bool:
     atomicity = body.get("atomicity", "partial")
     if not isinstance(atomicity, str) or atomicity not in {"partial", "atomic"}:
-        raise _invalid("atomicity", "must be `partial` or `atomic`")
+        raise refused("atomicity", "must be `partial` or `atomic`")
     return atomicity == "atomic"
 
 
@@ -236,12 +236,7 @@ async def _read(
 def _conditional(job_input: Enqueued) -> Problem | None:
     if job_input.unique is None or job_input.unique.on_conflict != "reject":
         return None
-    return _invalid("unique.on_conflict", "must be `ignore` or `replace` in an atomic batch", given="reject")
-
-
-def _invalid(field: str, right: str, *, given: str | None = None) -> Problem:
-    is_given = "" if given is None else f" is `{given}`:"
-    return Problem(400, "invalid-request", f"`{field}`{is_given} {right}", (FieldError(field=field, right=right),))
+    return refused("unique.on_conflict", "must be `ignore` or `replace` in an atomic batch", "reject")
 
 
 async def _each(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:
@@ -275,17 +270,17 @@ def _item(index: int, outcome: Outcome | Problem) -> Json:
 async def _change_each(body: Json, response: Response, done: str, change: Change, select: Select | None) -> Json:
     """Change each job of a list or a selection; `done`: the state of changed jobs."""
     if _is_atomic(body):
-        raise _invalid("atomicity", "must be `partial`: each job is decided on by itself", given="atomic")
+        raise refused("atomicity", "must be `partial`: each job is decided on by itself", "atomic")
     if select is None:
         if body.get("cursor") is not None:
-            raise _invalid("cursor", "must be absent without `filter`")
+            raise refused("cursor", "must be absent without `filter`")
         listed = _listed(body, "job_ids")
         for index, listed_id in enumerate(listed):  # all of them, before the first is changed
             if not isinstance(listed_id, str):
-                raise _invalid(f"job_ids[{index}]", "must be the id of a job")
+                raise refused(f"job_ids[{index}]", "must be the id of a job")
         return await _change_listed(listed, response, done, change)
     if body.get("job_ids") is not None:
-        raise _invalid("filter", "must be absent if `job_ids` is there")
+        raise refused("filter", "must be absent if `job_ids` is there")
     selection = await select(body.get("cursor"))
     changed = await _change_listed(selection.ids, response, done, change)
     return {**changed, "next_cursor": selection.cursor}

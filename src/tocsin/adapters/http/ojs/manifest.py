@@ -84,7 +84,7 @@ async def manifest(here: Here) -> dict[str, Any]:
 @router.get("/v1/health", operation_id="ojsHealth", responses={503: {"description": "The log cannot be reached."}})
 async def health(here: Here, response: Response) -> dict[str, Any]:
     """Check that this copy reaches the log. The answer may be a second old."""
-    if not await here.log_probe.is_reached():
+    if not await here.log_probe.answer():
         response.status_code = 503
         return {"status": "unhealthy", "version": here.version}
     return {"status": "ok", "version": here.version}
