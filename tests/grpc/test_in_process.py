@@ -6,7 +6,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.system.running import DEADLINE
-from tocsin.adapters.grpc.in_process import MAX_PIECES, Api, Caller, Refused
+from tocsin.adapters.grpc.service import MAX_PIECES, Api, Caller, Refused
 
 CALLER = Caller("127.0.0.1")
 

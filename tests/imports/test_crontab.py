@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.imports.given import SAMPLES, codes, imported, instants, vixie
 from tests.properties import examples
-from tocsin.adapters.imports.crontab_lines import looks_like_system, program_of
+from tocsin.adapters.imports.crontab import looks_like_system, program_of
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.template import render
 

@@ -26,8 +26,7 @@ from ...v1 import scheduler_pb2 as pb
 from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
 from ..pem_files import load_authorities, load_pair, read_file, wrong
-from .in_process import Api, Caller, Refused
-from .service import ACCEPTED, CODE, SchedulerService, status_of
+from .service import ACCEPTED, CODE, Api, Caller, Refused, SchedulerService, status_of
 
 REQUEST_S: Final = 10.0
 """Time within which the request of a call has to arrive."""
@@ -158,7 +157,7 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc] # grpc has no
 
 @asynccontextmanager
 async def _place(places: Places, context: Any, seconds: float | None) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
-    """Hold a place for the caller of a context; the call ends if another takes it."""
+    """Hold a place for a caller; the call ends if another call takes it."""
     try:
         async with places.place(address_of(context.peer()), seconds):
             yield
@@ -312,7 +311,10 @@ def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no t
 
 @asynccontextmanager
 async def _refusing(context: Any) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
-    """End the call of a context if the block raises; the caller gets no details of an unexpected error."""
+    """End the call if the block raises.
+
+    The caller gets no details of an unexpected error.
+    """
     try:
         yield
     except Exception as error:  # noqa: BLE001

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
 from ...domain.definition import is_name, shorten
-from .celery_crontab import set_crontab
-from .celery_entries import Blocks, Entries, Entry, Routes, signature_of
+from .celery_entries import Blocks, Entries, Entry, Routes, set_crontab, signature_of
 from .drafts import UNLIMITED, Draft, Draftings, function_name, literal
 from .python_values import (
     Call,

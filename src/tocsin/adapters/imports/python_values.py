@@ -82,7 +82,7 @@ def dotted(node: ast.expr) -> str:
 
 
 def last_name(node: ast.AST) -> str:
-    """Return the last part of the name of a function, or of what a call or a decorator calls."""
+    """Return the last part of the name of a function, also of a called one."""
     name = node.func if isinstance(node, ast.Call) else node
     return dotted(name).rpartition(".")[2] if isinstance(name, ast.expr) else ""
 
@@ -104,7 +104,7 @@ def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
-    """Yield the values that a keyword or the keys of a mapping give to some settings."""
+    """Yield the values that keywords or keys of a mapping give to settings."""
     match node:
         case ast.keyword(arg=str() as name, value=value) if name in names:
             yield value

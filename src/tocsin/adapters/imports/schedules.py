@@ -194,12 +194,12 @@ class Zone:
 
 
 def fields_of(text: str) -> list[str]:
-    """Return the fields of an expression with single spaces, or of an alias such as `@daily`."""
+    """Return the fields of an expression with single spaces, or of an alias."""
     return ALIASES.get(text, text).split(" ")
 
 
 def set_cron(draft: Draft, text: str, dialect: Dialect) -> bool:
-    """Set the schedule of a draft to an expression or an alias; return whether it has one."""
+    """Set the schedule of a draft by an expression or an alias, if possible."""
     fields = fields_of(text)
     written = " ".join(fields)
     try:

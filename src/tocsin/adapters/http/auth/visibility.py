@@ -185,7 +185,7 @@ class Visibility:
         return await self.may_see_run(caller, run, permission)
 
     async def may_see_run(self, caller: Principal, run: Run, permission: Permission | None = None) -> bool:
-        """Check that a caller may see an execution or a dead letter, and has a permission for it."""
+        """Check that a caller may see a run, and has a permission for it."""
         if caller.may(Permission.ADMINISTER):
             return True
         if not caller.reaches(run.job):

@@ -165,7 +165,7 @@ Select: TypeAlias = Callable[[object], Awaitable[Selection]]
 
 
 def to_cancel(here: Components, caller: Principal, request: Request, given: object) -> tuple[Change, Select | None]:
-    """Return how a job is cancelled, and how those of a filter are selected, if it is given."""
+    """Return how a job is cancelled, and how jobs of a filter are selected."""
     chosen = None if given is None else job_filter.read(given, job_filter.CANCELLABLE, ("available", "scheduled"))
     cancel = partial(jobs.cancel_job, here, caller, states=None if chosen is None else chosen.state)
     select = None if chosen is None else partial(job_filter.cancellable, here, caller, chosen)
@@ -173,7 +173,7 @@ def to_cancel(here: Components, caller: Principal, request: Request, given: obje
 
 
 def to_retry(here: Components, caller: Principal, request: Request, given: object) -> tuple[Change, Select | None]:
-    """Return how a dead letter runs again, and how those of a filter are selected, if it is given."""
+    """Return how a dead letter runs again, and how jobs of a filter are selected."""
     chosen = None if given is None else job_filter.read(given, job_filter.RETRIABLE, job_filter.RETRIABLE)
     select = None if chosen is None else partial(job_filter.dead, here, caller, chosen)
     return protocol.changing(request, partial(dead_letters.retry_job, here, caller, request)), select

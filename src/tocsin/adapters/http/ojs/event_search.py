@@ -10,26 +10,9 @@ from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 from fastapi import Query, Request
 
 from .... import subjects
+from ....domain import events
 from ....domain.access import Principal
-from ....domain.events import (
-    Advanced,
-    Cancelled,
-    Completed,
-    Dispatched,
-    Exhausted,
-    Failed,
-    Message,
-    PublicEvent,
-    QueuePaused,
-    QueueResumed,
-    Recorded,
-    Recovered,
-    Released,
-    RetryScheduled,
-    Started,
-    admission_of,
-    unfold,
-)
+from ....domain.events import Message, Recorded, admission_of, unfold
 from ....ports import pages
 from ....ports.queries import microseconds
 from ....subjects import DecodeError, Stream
@@ -47,8 +30,8 @@ MAX_EARLIER: Final = 10_000
 LOADED_TOGETHER: Final = 8
 """Executions of which earlier messages are loaded in one request."""
 _LATER: Final = (
-    *(Dispatched, Started, Released, RetryScheduled, Advanced, Exhausted, Recovered),
-    *(Completed, Failed, Cancelled),
+    *(events.Dispatched, events.Started, events.Released, events.RetryScheduled, events.Advanced, events.Exhausted),
+    *(events.Recovered, events.Completed, events.Failed, events.Cancelled),
 )
 """Stored events that follow others of their execution, whose list entries need its beginning."""
 _FOLDED_AT_ONCE: Final = 50
@@ -65,7 +48,7 @@ Reader: TypeAlias = JobEvents | WorkflowEvents
 def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
     """Yield the events of cron jobs; a `cron.missed` stands for `count` skipped occurrences."""
     for fact in facts:
-        if isinstance(event := fact.message, PublicEvent):
+        if isinstance(event := fact.message, events.PublicEvent):
             data = event.data.document()
             yield fact, _envelope(root, fact, event.event, event.data.cron_name, data)
 
@@ -81,7 +64,7 @@ def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) 
     """Yield the events of the queues that a caller reaches."""
     for fact in facts:
         event = fact.message
-        if isinstance(event, QueuePaused | QueueResumed) and caller.reaches(event.queue):
+        if isinstance(event, events.QueuePaused | events.QueueResumed) and caller.reaches(event.queue):
             data = {"queue": event.queue, **({"reason": event.reason} if event.reason else {})}
             yield fact, _envelope(root, fact, f"queue.{event.type}", event.queue, data)
 
@@ -137,8 +120,8 @@ class WindowReader:
             for place, fact in enumerate(unfold(reached), 1):
                 if (reader := readers[subjects.entity_of(fact.subject)]) is not None:
                     root = self.here.settings.root
-                    events = ((fact, _envelope(root, fact, *of_fact)) for of_fact in reader.take(fact))
-                    window.events.extend(event for event in events if self.is_wanted(event[1]))
+                    found = ((fact, _envelope(root, fact, *of_fact)) for of_fact in reader.take(fact))
+                    window.events.extend(event for event in found if self.is_wanted(event[1]))
                 if place % _FOLDED_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
@@ -246,8 +229,8 @@ async def list_events(
     start = None if cursor is None else Position(*map(int, cursor.split("-")))
     search = EventSearch(here, caller, is_wanted, only_queues)
     async with here.event_searches.turn(caller.party):
-        events, following = await until_disconnect(request, search.page(start, limit))
-    return {"events": events, "next_cursor": None if following is None else f"{following.sequence}-{following.instant}"}
+        shown, following = await until_disconnect(request, search.page(start, limit))
+    return {"events": shown, "next_cursor": None if following is None else f"{following.sequence}-{following.instant}"}
 
 
 def _split(joined: str | None) -> set[str]:
@@ -342,9 +325,9 @@ class EventSearch:
         before, since = (newest + 1, LATEST) if start is None else start
         end = 0 if self.only_queues else min(newest, before - 1)
         reader = WindowReader(self.here, self.caller, self.is_wanted)
-        events, instants = list[Event](), dict[int, int]()
+        found, instants = list[Event](), dict[int, int]()
         for _ in range(MAX_WINDOWS):
-            if not end or len(events) >= limit:
+            if not end or len(found) >= limit:
                 break
             begin = max(0, end - WINDOW)
             window = await reader.read(begin, end)
@@ -353,10 +336,10 @@ class EventSearch:
                 since = min(since, window.times[sequence])
                 if sequence in of_events:
                     instants[sequence] = since
-            events = [*window.events, *events]
+            found = [*window.events, *found]
             end = begin
         is_whole = not end
-        return _Found(events, instants, end, EARLIEST if is_whole else since, is_whole)
+        return _Found(found, instants, end, EARLIEST if is_whole else since, is_whole)
 
     async def _of_queues(self, since: int, upper: int) -> list[Event]:
         """Return the events of queues in a span of time, up to a number searched."""

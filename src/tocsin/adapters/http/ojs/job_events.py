@@ -1,4 +1,4 @@
-"""Events of jobs (ojs-events §4.1)."""
+"""Events of jobs (ojs-events §4.1), and of workflows (ojs-workflows, appendix B)."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -34,7 +34,7 @@ def described(error: Failure | None) -> Json:
 
 
 def lasted(since: datetime | None, at: datetime) -> Json:
-    """Return the time from a start as a field of an event's data; without a start, no field."""
+    """Return the time since a start as a field of an event's data, if known."""
     return {} if since is None else {"duration_ms": round((at - since).total_seconds() * 1000)}
 
 

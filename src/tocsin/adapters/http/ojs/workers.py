@@ -286,7 +286,7 @@ async def held_of(
     step = job_id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
-        """Return whether the token includes the step, or if none is named any step of the execution."""
+        """Return whether the token includes the step, or any step if none is named."""
         requested = execution.fold(match.facts).requested
         steps = () if requested is None else requested.plan.steps
         return any(holder.may_run(each.queue, each.function) for each in steps if step in {None, each.name})
