@@ -4,14 +4,17 @@ import ast
 import re
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from ...domain.definition import is_name
+from ...domain.schedule import ScheduleError
 from ...domain.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Field
 from .drafts import Draft
 from .python_values import Call, Values, assigned, given_as, is_static, setting_name, shown, source_of
-from .schedules import NotExpressible, rendered
+from .schedules import NotExpressible, mask_of, rendered
 
 _SHORT: Final = frozenset({"s", "si"})
 _LONG: Final = frozenset({"signature", "Signature", "subtask"})
@@ -269,14 +272,15 @@ def _is_change(node: ast.expr) -> bool:
 
 _ARGUMENTS: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
 _KINDS: Final = {
-    "minute": MINUTE,
-    "hour": HOUR,
-    "day_of_month": DAY_OF_MONTH,
-    "month_of_year": MONTH,
-    "day_of_week": DAY_OF_WEEK,
+    "minute": replace(MINUTE, cyclic=True),
+    "hour": replace(HOUR, cyclic=True),
+    "day_of_month": replace(DAY_OF_MONTH, cyclic=True),
+    "month_of_year": replace(MONTH, names={}),
+    "day_of_week": replace(DAY_OF_WEEK, high=6),
 }
 """In the order of a cron expression."""
-_ITEM: Final = re.compile(r"(?:(?P<star>\*)|(?P<first>\w+)(?:-(?P<last>\w+))?)(?:/(?P<step>[0-9]{1,4}))?")
+_ITEM: Final = re.compile(r"(?:\*|\w+-\w+)(?:/[0-9]{1,4})?|\w+")
+_WEEKDAY: Final = re.compile(r"([A-Za-z]{3})[A-Za-z]+")
 
 
 def set_crontab(draft: Draft, call: Call) -> bool:
@@ -300,8 +304,9 @@ def set_crontab(draft: Draft, call: Call) -> bool:
     except _Computed as error:
         draft.add("computed-at-run-time", f"{error}: write `schedule` by hand")
         return False
-    except (ValueError, NotExpressible) as error:
-        draft.add("schedule-not-expressible", f"{shown(call)}: {error}; write a schedule of your own")
+    except (ValueError, ScheduleError, NotExpressible) as error:
+        reason = error.problem if isinstance(error, ScheduleError) else error
+        draft.add("schedule-not-expressible", f"{shown(call)}: {reason}; write a schedule of your own")
         return False
     return True
 
@@ -321,48 +326,14 @@ def _written(given: dict[str, Any]) -> str:
 
 def _mask(kind: Field, name: str, value: Any) -> int:  # noqa: ANN401 - an argument
     match value:
-        case bool():
-            raise _Computed(f"`{name}` is {value}")
-        case int():
-            return 1 << _number(kind, name, str(value))
-        case str():
-            mask = 0
-            for item in value.split(","):
-                mask |= _item(kind, name, item.strip())
-            return mask
-        case list():
-            mask = 0
-            for each in value:
-                mask |= _mask(kind, name, each)
-            if not mask:
-                raise ValueError(f"`{name}` is an empty list")
-            return mask
+        case int() | str() if not isinstance(value, bool):
+            items = [item.strip() for item in str(value).split(",")]
+            if wrong := [item for item in items if not _ITEM.fullmatch(item)]:
+                raise ValueError(f"`{name}` has {wrong[0][:40]!r}, which Celery cannot read")
+            return mask_of(kind, _WEEKDAY.sub(r"\1", ",".join(items)))
+        case [_, *_]:
+            return reduce(or_, (_mask(kind, name, each) for each in value))
+        case []:
+            raise ValueError(f"`{name}` is an empty list")
         case _:
             raise _Computed(f"`{name}` is {shown(value)}")
-
-
-def _item(kind: Field, name: str, item: str) -> int:
-    found = _ITEM.fullmatch(item)
-    step = int(found["step"] or 1) if found else 0
-    if found is None or step == 0 or (found["step"] and not found["star"] and not found["last"]):
-        raise ValueError(f"`{name}` has {item[:40]!r}, which Celery cannot read")
-    top = 6 if kind is DAY_OF_WEEK else kind.high
-    if found["star"]:
-        values = range(kind.low, top + 1)
-    else:
-        first = _number(kind, name, found["first"])
-        last = first if found["last"] is None else _number(kind, name, found["last"])
-        values = range(first, last + 1) if first <= last else range(first, last + top - kind.low + 2)
-    mask = 0
-    for value in values[::step]:
-        mask |= 1 << (value - kind.low) % (top - kind.low + 1) + kind.low
-    return mask
-
-
-def _number(kind: Field, name: str, text: str) -> int:
-    if kind is DAY_OF_WEEK and text[:3].upper() in kind.names:
-        return kind.names[text[:3].upper()]
-    top = 6 if kind is DAY_OF_WEEK else kind.high
-    if not (text.isascii() and text.isdigit() and len(text) < 5 and kind.low <= int(text) <= top):  # noqa: PLR2004
-        raise ValueError(f"`{name}` has {text[:40]!r}; allowed are {kind.low}-{top}")
-    return int(text)

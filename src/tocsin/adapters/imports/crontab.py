@@ -6,7 +6,7 @@ that a downtime missed is not made up for. Each of these is written into the job
 
 import re
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
@@ -250,41 +250,34 @@ def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool |
     """
     drafted = Draftings(source)
     is_system_format = looks_like_system(source, text) if is_system is None else is_system
+    read = [*lines(text, is_system=is_system_format)]
+    entries = [entry for entry in read if isinstance(entry, Entry)]
     if is_system is None:
-        drafted.findings += _format_findings(text, source, is_system=is_system_format)
-    in_zone = True
-    for entry in lines(text, is_system=is_system_format):
-        if isinstance(entry, Unreadable):
-            drafted.add("entry-not-readable", entry.reason, entry.line)  # not the line, which may hold a password
-            continue
-        drafted.drafts.append(_draft(entry, source, zone, now))
-        in_zone = in_zone and "CRON_TZ" in entry.environment
+        drafted.findings += _format_findings(entries, source, is_system=is_system_format)
+    for line in read:
+        if isinstance(line, Unreadable):
+            drafted.add("entry-not-readable", line.reason, line.line)  # not the line, which may hold a password
+    drafted.drafts = [_draft(entry, source, zone, now) for entry in entries]
     if not drafted.drafts and not drafted.findings:
         drafted.add("document-skipped", "no entry is in this file")
-    if not in_zone:
+    if not all("CRON_TZ" in entry.environment for entry in entries):
         zone.note_in(drafted, "the machine")
     if drafted.drafts:
         drafted.add("no-time-limit", f"a run is stopped after {UNLIMITED}: set `timeout` of each job")
     if any(draft.command is not None and "cwd" not in draft.command for draft in drafted.drafts):
         said = "a command starts in the first of `builtin.command.directories`, or in `/`: write `cwd` where it matters"
         drafted.add("working-folder", said)
-    if any(
-        "MAILTO" not in entry.environment
-        for entry in lines(text, is_system=is_system_format)
-        if isinstance(entry, Entry)
-    ):
+    if not all("MAILTO" in entry.environment for entry in entries):
         said = "read the output of runs with `tocsin executions logs`, or write a handler that sends it"
         drafted.add("output-not-mailed", said)
     return drafted
 
 
-def _format_findings(text: str, source: str, *, is_system: bool) -> Iterator[Finding]:
+def _format_findings(entries: Sequence[Entry], source: str, *, is_system: bool) -> Iterator[Finding]:
     if is_system:
         said = "each entry is read as a time, a user and a command; pass --user if it has no users"
         yield Finding("system-crontab", said, source)
-        return
-    entries = (entry for entry in lines(text, is_system=False) if isinstance(entry, Entry))
-    if account := next((entry for entry in entries if entry.names_account), None):
+    elif account := next((entry for entry in entries if entry.names_account), None):
         said = f"the command in line {account.line} begins with an account: pass --system if each entry has a user, else --user"
         yield Finding("user-crontab", said, source)
 

@@ -83,7 +83,7 @@ def translated(fields: Sequence[str], dialect: Dialect) -> str:
             text=text,
             code="invalid-field",
         )
-    masks = [_mask(kind, part) for kind, part in zip(FIELDS, fields, strict=True)]
+    masks = [mask_of(kind, part) for kind, part in zip(FIELDS, fields, strict=True)]
     stars = [dialect.is_star(fields[at], masks[at], _every(FIELDS[at])) for at in (2, 4)]
     return rendered(masks, stars, both=False, written=text)
 
@@ -107,7 +107,7 @@ def rendered(masks: Sequence[int], stars: Sequence[bool], *, both: bool, written
     return written if written and _alike(written, canonical) else canonical
 
 
-def _mask(kind: Field, text: str) -> int:
+def mask_of(kind: Field, text: str) -> int:
     values = Values(0)
     for item in text.replace("?", "*").split(","):
         body, slash, step = item.partition("/")
