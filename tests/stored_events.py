@@ -4,13 +4,15 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from itertools import chain
+from secrets import token_hex
 from typing import Any, Final, TypeAlias, TypeVar
 
 from tocsin import subjects
 from tocsin.archive.stream_reader import Selection, decoded, extents, read
+from tocsin.domain import ids
 from tocsin.domain.events import (
     Cancelled,
     Completed,
@@ -143,3 +145,8 @@ async def _reports(log: EventLog, subject: str) -> list[Recorded[Message]]:
             if batch.caught_up:
                 return found
     return found
+
+
+def uuid7(now: datetime) -> str:
+    """Return a new id of a client for a job."""
+    return ids.enqueued_id(token_hex(16), 0, now)

@@ -14,9 +14,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.stored_events import uuid7
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
-from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.adapters.nats.fetches import NatsFetchChannel
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.bootstrap.installation import report_key

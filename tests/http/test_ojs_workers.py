@@ -72,6 +72,14 @@ async def test_leases_are_extended_before_decision_is_read(world: World, monkeyp
     assert (answer.json()["jobs_extended"], calls) == ([job["id"]], ["extended", "read"])
 
 
+async def test_heartbeat_with_invalid_lease_is_refused(world: World) -> None:
+    beat = {"worker_id": "w", "active_jobs": [f"{ID}:a"], "visibility_timeout_ms": "soon"}
+    answer = await world.ask("POST", "/ojs/v1/workers/heartbeat", beat)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (400, "invalid_request")
+    assert error["details"]["errors"][0]["field"] == "visibility_timeout_ms"
+
+
 UNBORN = {"queues": ["defautl", *(f"unborn-{number}" for number in range(99))]}
 
 

@@ -14,9 +14,9 @@ import httpx
 import pytest
 
 from tests.ports import free_port
+from tests.stored_events import uuid7
 from tests.system.processes import Program, Site
 from tocsin import bootstrap
-from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Completed, Released, Started
 
 JOBS: Final = int(os.environ.get("TOCSIN_TEST_OJS_JOBS", "300"))

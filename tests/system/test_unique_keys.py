@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.ports import free_port
+from tests.stored_events import uuid7
 from tests.system.processes import Program, Site
 from tocsin import bootstrap
-from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Admitted, Cancelled, Skipped
 
 OTHERS: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "planner")

@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 from tests.ports import free_port
 from tests.properties import examples
+from tests.stored_events import uuid7
 from tests.system.processes import Program, Site
 from tests.system.test_unique_keys import LEASE
 from tocsin import bootstrap, subjects
-from tocsin.adapters.http.ojs.jobs import uuid7
 from tocsin.domain.events import Admitted, Cancelled, Enqueued, KeyTaken, Skipped
 
 OTHERS: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "planner")

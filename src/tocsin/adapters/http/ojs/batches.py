@@ -14,7 +14,6 @@ from typing import Any, Final, TypeAlias
 from fastapi import Request, Response
 from typing_extensions import override
 
-from ....domain import ids
 from ....domain.access import Principal
 from ....domain.errors import TocsinError
 from ....domain.events import Enqueued
@@ -220,9 +219,7 @@ async def _read(
     here: Components, caller: Principal, request: Request, listed: Sequence[object], traceparent: str | None
 ) -> _Given:
     """Read jobs, and make ids for them from the idempotency key, if any."""
-    defaults, name = await jobs.defaults(here, traceparent), request_name(request)
-    at = defaults.now if name is None or name.since is None else name.since
-    made = [jobs.uuid7(at) if name is None else ids.enqueued_id(name.name, index, at) for index in range(len(listed))]
+    defaults, (made, is_retried) = await jobs.defaults(here, traceparent), jobs.made_ids(here, request, len(listed))
     inputs: list[Enqueued | Problem] = []
     for job, execution_id in zip(listed, made, strict=True):
         try:
@@ -230,7 +227,7 @@ async def _read(
             inputs.append(envelope.within(caller, wish, defaults, execution_id))
         except Problem as problem:
             inputs.append(problem)
-    return _Given(inputs, frozenset(made), name is not None and name.is_retried)
+    return _Given(inputs, frozenset(made), is_retried)
 
 
 def _conditional(job_input: Enqueued) -> Problem | None:

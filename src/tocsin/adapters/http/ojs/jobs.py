@@ -8,11 +8,9 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
-from secrets import randbits
+from secrets import token_hex
 from typing import Any, Final
-from uuid import UUID
 
 from fastapi import Request, Response
 
@@ -35,17 +33,6 @@ from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, protocol
 from .protocol import Body, Id, ojs_router
 
-_VERSION: Final = 0x7000
-_VARIANT: Final = 0x8000_0000_0000_0000
-
-
-def uuid7(now: datetime) -> str:
-    """Return a new id of the time `now` (UTC)."""
-    milliseconds = int(now.timestamp() * 1000) & 0xFFFF_FFFF_FFFF
-    high = milliseconds << 16 | _VERSION | randbits(12)
-    return str(UUID(int=high << 64 | _VARIANT | randbits(62)))
-
-
 router = ojs_router("/ojs/v1/jobs", 404, 409, 413, route_class=IdempotentRoute)
 _ENVELOPE: Final[dict[str, Any]] = {
     "type": {"type": "string"},
@@ -64,7 +51,7 @@ async def push(
     here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
 ) -> dict[str, Any]:
     """Enqueue a job."""
-    execution_id, is_retried = made_id(here, request)
+    [execution_id], is_retried = made_ids(here, request)
     left_out = await defaults(here, traceparent)
     job_input = envelope.within(
         caller, envelope.read(body, execution_id, left_out, actor(caller)), left_out, execution_id
@@ -77,15 +64,15 @@ async def push(
     return {"job": outcome.job}
 
 
-def made_id(here: Components, request: Request) -> tuple[str, bool]:
-    """Return an id for a request, and whether an earlier try may have enqueued it.
+def made_ids(here: Components, request: Request, number: int = 1) -> tuple[list[str], bool]:
+    """Return ids for the jobs of a request, and whether an earlier try may have enqueued them.
 
-    With an idempotency key, the id is made from the key, so that a repeated request finds what the first enqueued.
+    With an idempotency key, the ids are made from the key, so that a repeated request finds what the first enqueued.
     """
     name = request_name(request)
-    if name is None:
-        return uuid7(here.clock.now()), False
-    return ids.enqueued_id(name.name, 0, name.since or here.clock.now()), name.is_retried
+    key, since = (token_hex(16), None) if name is None else (name.name, name.since)
+    at = since or here.clock.now()
+    return [ids.enqueued_id(key, index, at) for index in range(number)], name is not None and name.is_retried
 
 
 @router.get("/{id}", operation_id="getJobOfOjs")

@@ -49,7 +49,7 @@ async def create(
 
     A repeated request with the same id returns the workflow that exists, with 200.
     """
-    execution_id, is_retried = jobs.made_id(here, request)
+    [execution_id], is_retried = jobs.made_ids(here, request)
     fresh = () if is_retried else (execution_id,)
     defaults = await jobs.defaults(here, traceparent)
     read = workflow_envelope.read(body, execution_id, defaults, actor(caller))
