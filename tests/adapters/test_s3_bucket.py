@@ -21,8 +21,8 @@ from tocsin.adapters.nats.backup.errors import BackupExists
 from tocsin.adapters.nats.backup.folder import STARTED
 from tocsin.adapters.nats.backup.store import Upload, uploading
 from tocsin.adapters.s3.bucket import PART, Bucket, S3ArchiveStore
-from tocsin.adapters.store_errors import StoreUnavailable
 from tocsin.ports import ArchiveUnavailable, LogUnavailable
+from tocsin.ports.errors import StoreUnavailable
 from tocsin.settings.s3 import S3, s3_location
 
 PREFIX = "some/where"

@@ -38,7 +38,7 @@ from tocsin.domain.events import (
     Skipped,
     Started,
 )
-from tocsin.domain.visibility_lease import Lease
+from tocsin.domain.task_fetch import Lease
 from tocsin.engine.report_lists import decode, listed
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import (

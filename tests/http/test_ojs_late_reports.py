@@ -14,7 +14,7 @@ from tocsin.domain import execution
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import Completed, Message, Report, Started
 from tocsin.domain.execution import Execution
-from tocsin.domain.visibility_lease import lease_timer
+from tocsin.domain.task_fetch import lease_timer
 from tocsin.testing import settle
 
 SCOPE: Final = subjects.execution(JOB, ID)

@@ -15,7 +15,7 @@ from tocsin.adapters.nats.fetches import NatsFetchChannel
 from tocsin.bootstrap.installation import report_key
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Completed, Started
-from tocsin.domain.visibility_lease import Lease
+from tocsin.domain.task_fetch import Lease
 from tocsin.ports import NotAllowed
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import worker_answers

@@ -9,7 +9,7 @@ from typing import Final
 from tests.domain.given import KEY
 from tocsin import subjects
 from tocsin.domain.events import Failure, LeaseTimer, Started
-from tocsin.domain.visibility_lease import Lease
+from tocsin.domain.task_fetch import Lease
 from tocsin.ports import EventLog, LogUnavailable, OutdatedState
 from tocsin.services.operations import lookup, task_leases, worker_answers
 from tocsin.services.operations.errors import MatcherUnavailable, OperationError

@@ -16,8 +16,7 @@ from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentSwitched, Dispatched, Failed, LeaseTimer, Released, Started, Timer
 from tocsin.domain.execution import Status
-from tocsin.domain.task_fetch import Answer
-from tocsin.domain.visibility_lease import Lease
+from tocsin.domain.task_fetch import Answer, Lease
 from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
 from tocsin.ports import LogUnavailable
 from tocsin.services.agents import AgentRegistry

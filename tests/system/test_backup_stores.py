@@ -31,9 +31,9 @@ from tocsin.adapters.nats.backup.errors import BackupExists, BackupPlaceInvalid,
 from tocsin.adapters.nats.backup.folder import MANIFEST, STARTED
 from tocsin.adapters.nats.backup.object_bucket import ObjectBucket
 from tocsin.adapters.s3.bucket import Bucket
-from tocsin.adapters.store_errors import StoreUnavailable
 from tocsin.bootstrap.backups import BackupPlace, backup_place, verify_backup_at
 from tocsin.domain.events import Completed
+from tocsin.ports.errors import StoreUnavailable
 from tocsin.settings import Settings
 
 JOB = {"name": "plain", "function": "plain"}

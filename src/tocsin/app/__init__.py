@@ -25,6 +25,6 @@ from .application import Tocsin
 from .errors import AppError, ArgumentsError, SignatureError
 from .job import Graph, Job
 from .stand_ins import UntraceableError
-from .step import Step
+from .trace import Step
 
 __all__ = ["AppError", "ArgumentsError", "Graph", "Job", "SignatureError", "Step", "Tocsin", "UntraceableError"]

@@ -42,8 +42,7 @@ from ..worker import Context, Worker
 from .errors import SignatureError
 from .job import Graph, Job, default_name, graph_input, read_definition
 from .signature import Signature
-from .step import Step
-from .trace import trace_steps
+from .trace import Step, trace_steps
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -1,11 +1,13 @@
-"""The plan of a graph, made by one call of its function with stand-ins."""
+"""The steps of a graph, and the plan that one call of its function makes."""
 
+import functools
 import inspect
 import traceback
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
+from copy import copy
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, Generic, NoReturn, ParamSpec, TypeVar, cast
 
 from pydantic import JsonValue, ValidationError
 
@@ -13,9 +15,6 @@ from ..domain.definition import MAX_STEPS
 from ..domain.definition.bindings import INPUT, UPSTREAM, VALUE
 from .signature import Signature, leaves_of, value_problems
 from .stand_ins import StandIn, UntraceableError, place, reference_of
-
-if TYPE_CHECKING:
-    from .step import Step
 
 _running: ContextVar["Trace | None"] = ContextVar("tocsin_trace", default=None)
 _SEQUENCES: Final = (list, tuple)
@@ -70,8 +69,6 @@ class Trace:
         Raises:
             UntraceableError: it is no step of the application, or takes an argument that the input lacks.
         """
-        from .step import Step  # noqa: PLC0415 - it imports this module
-
         if not isinstance(step, Step):
             self.refuse(f"`{kind}` is {step!r}. Pass a function with `@app.step`.")
         inputs = {name: self.input(name) for name in step.signature.parameters if name in self._inputs}
@@ -211,3 +208,53 @@ def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
             yield from _upstream(binding)
         elif isinstance(binding, str) and binding.startswith(UPSTREAM):
             yield binding.removeprefix(UPSTREAM)
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Step(Generic[P, R]):
+    """A function that is a step.
+
+    In the function of a graph, a call adds a step to its plan, and returns a stand-in for the result. Anywhere else it calls
+    the function.
+    """
+
+    def __init__(
+        self, function: Callable[..., R], signature: Signature, handler: str, name: str, fields: Mapping[str, Any]
+    ) -> None:
+        """Make a step.
+
+        `handler` is the name of the function for workers, `name` that of the step in graphs.
+        """
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.signature = signature
+        self.handler = handler
+        self.name = name
+        self.fields = fields
+        self.own_name: str | None = None
+        self.waits_for: tuple[object, ...] = ()
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Add a step to the plan that is being made, or call the function."""
+        trace = Trace.current()
+        return self.function(*args, **kwargs) if trace is None else cast("R", trace.add(self, args, kwargs))
+
+    def named(self, name: str) -> "Step[P, R]":
+        """Return the step under another name, for one call: `extract.named("extract-eu")("eu")`."""
+        return self._with(own_name=name)
+
+    def after(self, *results: object) -> "Step[P, R]":
+        """Return the step, for one call, after steps whose results it does not take."""
+        return self._with(waits_for=(*self.waits_for, *results))
+
+    def __repr__(self) -> str:
+        """Show the name of the step."""
+        return f"<step {self.name}>"
+
+    def _with(self, **changes: object) -> "Step[P, R]":
+        changed = copy(self)
+        vars(changed).update(changes)
+        return changed

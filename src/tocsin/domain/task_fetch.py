@@ -1,17 +1,20 @@
-"""Fetches of workers over HTTP, as the API sends them to the matcher.
+"""Fetches of workers over HTTP, and the visibility leases of their tasks (ojs-worker-protocol).
 
-No stream stores these messages. Every field is bounded, because another process sends it.
+No stream stores the messages between the API and the matcher. Every field is bounded, because another process sends it.
 """
 
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Annotated, Final, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from .definition.builtin_work import is_builtin
 from .documented_model import DocumentedModel
+from .events import Dispatched, LeaseTimer, Started
 from .text import matches
-from .visibility_lease import MAX_LEASE_S, Lease
 
+MAX_LEASE_S: Final = 365 * 86_400.0
 MAX_BYTES: Final = 65_536
 """The size of a request."""
 MAX_QUEUES: Final = 100
@@ -25,6 +28,46 @@ Id: TypeAlias = Annotated[str, Field(pattern=r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-
 Queue: TypeAlias = Annotated[str, Field(min_length=1, max_length=255)]
 Pattern: TypeAlias = Annotated[str, Field(min_length=1, max_length=1_000)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0, le=MAX_LEASE_S)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Seconds until a claim without a heartbeat ends: of the task, else `asked`, else `usual`."""
+
+    usual: float
+    asked: float | None = None
+    """Requested by the worker."""
+
+    def of(self, task: Dispatched) -> float:
+        seconds = ojs_field(task, "lease")
+        return float(seconds) if isinstance(seconds, int | float) else self.asked or self.usual
+
+
+def lease_span(seconds: float) -> timedelta:
+    """Return the time of a lease of `seconds`, at most `MAX_LEASE_S`."""
+    return timedelta(seconds=min(seconds, MAX_LEASE_S))
+
+
+def lease_timer(claim: Started, task: int, *, ends_attempt: bool = False) -> LeaseTimer:
+    """Return the timer that ends the lease of a claim.
+
+    `task` is the sequence of its task.
+    """
+    return LeaseTimer(
+        job=claim.job,
+        execution_id=claim.execution_id,
+        step=claim.step,
+        attempt=claim.attempt,
+        delivery=claim.delivery,
+        task=task,
+        ends_attempt=ends_attempt,
+    )
+
+
+def ojs_field(task: Dispatched, name: str) -> JsonValue:
+    """Return a field of a task that only the Open Job Spec has."""
+    metadata = task.meta.get("ojs")
+    return metadata.get(name) if isinstance(metadata, dict) else None
 
 
 class _Message(DocumentedModel, frozen=True, extra="ignore", defer_build=True):

@@ -176,3 +176,9 @@ def _steps(streams: Iterable[str]) -> str:
   2. Set another `root`, `trigger_prefix`, `public_prefix` and `mq_prefix`, or delete all streams of this installation:
      {", ".join(streams)}
   3. Run `tocsin init`, then `tocsin jobs apply -f jobs.yaml`. Pause the jobs that `x-paused` in the file lists."""
+
+
+class StoreUnavailable(TocsinError):
+    """A store does not answer, or refuses a request."""
+
+    code = "store-unavailable"

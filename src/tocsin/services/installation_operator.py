@@ -14,12 +14,12 @@ from . import agent_grants, tail
 from .agent_grants import GrantAnswer, GrantVerb
 from .agents import AgentRegistry
 from .definition_settings import DefinitionSettings, UnheardStreams
+from .documents import has_version
 from .jobs import Registry
 from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from .notifications import NotificationRow, notifications
 from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer
-from .documents import has_version
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 

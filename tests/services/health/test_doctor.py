@@ -78,7 +78,6 @@ from tocsin.services.health.checks import (
     partitions,
     streams,
     trigger_sources,
-    triggers,
 )
 from tocsin.services.health.checks import server as server_checks
 from tocsin.services.health.doctor import Check, look_at
@@ -688,13 +687,13 @@ async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
     assert registration is not None
     await tocsin.installation.projections.put(Bucket.DEFINITIONS, "invoice", registration.encode())
     for number, reason in enumerate(("debounced", "too_many_keys")):
-        assert (await finds(triggers.keys, tocsin))["trigger-keys"].level is Level.OK
+        assert (await finds(trigger_sources.keys, tocsin))["trigger-keys"].level is Level.OK
         event = EventReference(stream="LOG", sequence=1, subject="load.completed", time=at)
         record = validated(
             EventIgnored, {"job": "invoice", "trigger_id": "t", "event": event.document(), "reason": reason}
         )
         await log.publish(subjects.subject_of(record), record, message_id=f"r{number}")
-    full = (await finds(triggers.keys, tocsin))["trigger-keys"]
+    full = (await finds(trigger_sources.keys, tocsin))["trigger-keys"]
     assert_finding(full, Level.WARN, "1 job", "invoice")
 
 

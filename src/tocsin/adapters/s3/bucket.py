@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...domain.text import printable
 from ...ports import ArchiveUnavailable
+from ...ports.errors import StoreUnavailable
 from ...settings.s3 import S3, S3Location
 from ..extras import ExtraNotInstalled
-from ..store_errors import StoreUnavailable
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

@@ -118,11 +118,11 @@ def _of_the_outside() -> Iterator[_Row]:
     )
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
     from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
-    from ...adapters.store_errors import StoreUnavailable  # noqa: PLC0415
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
     from ...bootstrap import Unreachable  # noqa: PLC0415
+    from ...ports.errors import StoreUnavailable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
     yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, InstallationNotEmpty), Exit.NO, "{}"

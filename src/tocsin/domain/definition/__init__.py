@@ -8,7 +8,7 @@ log therefore passes `context=STORED`, which leaves out every check that is abou
     errors                     problems, their codes and text
     fields, inputs             checks of single fields and of inputs
     calendars, concurrency     days, limits
-    dependencies, job_class    dependencies on other jobs, classes of jobs
+    dependencies               dependencies on other jobs
     builtin_work and others    built-in work
     step, model                the definition and its rules
 """
@@ -19,7 +19,6 @@ from .dependencies import *
 from .errors import *
 from .fields import *
 from .inputs import *
-from .job_class import *
 from .model import *
 from .notify import *
 from .retry_policy import *

@@ -18,7 +18,6 @@ from .checks import (
     server,
     streams,
     trigger_sources,
-    triggers,
 )
 from .findings import CheckContext, Finding, bad, ok, warn
 from .status import UNAVAILABLE, HealthTarget, status
@@ -103,7 +102,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     notifications.delivery,
     trigger_sources.sources,
     trigger_sources.refusals,
-    triggers.keys,
+    trigger_sources.keys,
     ends,
 )
 """From the cause to the effect: the servers first, then what depends on them."""

@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from ... import subjects, telemetry
 from ...domain import ids, task_fetch
 from ...domain.events import Message, Recorded
-from ...domain.task_fetch import Answer, Fetch, FetchedClaim
-from ...domain.visibility_lease import Lease
+from ...domain.task_fetch import Answer, Fetch, FetchedClaim, Lease
 from ...ports import Clock, EventLog, FetchChannel, LogUnavailable, OutdatedState
 from . import event_waiter, task_leases
 from .errors import FetchTooLarge, MatcherUnavailable, OperationError, TooManyFetches

@@ -9,7 +9,7 @@ from ... import subjects
 from ...domain import execution
 from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, newest_of, unfold
 from ...domain.execution import Execution, Phase
-from ...domain.visibility_lease import lease_span, lease_timer
+from ...domain.task_fetch import lease_span, lease_timer
 from ...ports import Clock, EventLog, SequenceConflict
 from . import errors
 from .lookup import ExecutionMatch

@@ -13,8 +13,7 @@ from ...domain import execution
 from ...domain.events import Dispatched, Started
 from ...domain.open_task import OpenTask
 from ...domain.task_board import TaskBoard
-from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim
-from ...domain.visibility_lease import lease_span, lease_timer, ojs_field
+from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim, lease_span, lease_timer, ojs_field
 from ...ports import Clock, Delay, EventLog, FetchChannel, OutdatedState
 from ...subjects import Stream
 from . import followed_tasks

@@ -29,9 +29,9 @@ from ....domain.definition.errors import problems
 from ....domain.events import Actor, Enqueued, StartRate, UniqueRule
 from ....domain.namespaces import declared_of
 from ....domain.secret_reference import find_references, reference
+from ....domain.task_fetch import MAX_LEASE_S
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
-from ....domain.visibility_lease import MAX_LEASE_S
 from ....settings import Archive
 from ..api.problems import FieldError, Problem
 from ..auth.security import outside_namespaces

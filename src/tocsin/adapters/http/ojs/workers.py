@@ -20,9 +20,8 @@ from ....domain.definition import size_of
 from ....domain.definition.fields import json_problem, storable
 from ....domain.events import Failure
 from ....domain.execution import Phase
-from ....domain.task_fetch import MAX_COUNT, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH
+from ....domain.task_fetch import MAX_COUNT, MAX_LEASE_S, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH, Lease
 from ....domain.trace_context import process_of
-from ....domain.visibility_lease import MAX_LEASE_S, Lease
 from ....ports import LogUnavailable, OutdatedState
 from ....services.agents import AgentRegistry
 from ....services.operations import lookup, task_leases, worker_answers

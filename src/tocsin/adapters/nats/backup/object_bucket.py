@@ -18,7 +18,7 @@ from nats.errors import Error as NatsError
 from nats.js.errors import APIError, BucketNotFoundError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
-from ...store_errors import StoreUnavailable
+from ....ports.errors import StoreUnavailable
 from ..client import wire
 from ..client.connection import Connection
 

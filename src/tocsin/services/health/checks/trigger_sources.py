@@ -1,4 +1,4 @@
-"""Check whether the events of each trigger are heard, and start executions."""
+"""Check whether the events of each trigger are heard, have room, and start executions."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,10 @@ from ....domain.definition import EventTrigger
 from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
 from ....subjects import Bucket, ends_key
+from ... import ignored_events
 from ...definition_settings import DefinitionSettings
 from ...jobs.event_triggers import outside_stream
-from ..findings import CheckContext, Finding, OverdueKind, ok
+from ..findings import CheckContext, Finding, OverdueKind, ok, warn
 from ..unheard_triggers import in_force, is_opened, shown
 
 LATE: Final = timedelta(minutes=5)
@@ -119,3 +120,33 @@ def _stream(context: CheckContext, trigger: EventTrigger, streams: Mapping[str, 
     if trigger.webhook is not None:
         return context.target.inspection.webhook_stream_name
     return outside_stream(trigger, streams) or ""
+
+
+FRESH: Final = timedelta(minutes=5)
+"""The event listener records events that wait for room once a minute."""
+MAX_DEBOUNCED: Final = 500
+"""Jobs with debounced triggers whose records are read."""
+MAX_LISTED: Final = 10
+"""Jobs that a finding names."""
+
+
+async def keys(context: CheckContext) -> Finding:
+    """Report triggers whose events wait because of too many keys (`trigger-keys`)."""
+    definitions = (registration.definition for registration in await context.registrations())
+    debounced = (job.name for job in definitions if any(trigger.debounce is not None for trigger in job.triggers))
+    full = [job for job in islice(debounced, MAX_DEBOUNCED) if await _is_full(context, job)]
+    if not full:
+        return ok("trigger-keys", "no trigger has too many keys that wait")
+    more = ", …" if len(full) > MAX_LISTED else ""
+    return warn(
+        "trigger-keys",
+        f"{counted(len(full), 'job')} with a debounced trigger that has too many keys: {', '.join(full[:MAX_LISTED])}{more}",
+        means="events of further keys wait in their stream, which may drop them when it is full",
+        do="choose a `key` with fewer values, or a shorter `debounce`; or raise `triggers.max_keys`",
+        jobs=[*full[:MAX_LISTED]],
+    )
+
+
+async def _is_full(context: CheckContext, job: str) -> bool:
+    records = map(ignored_events.shown, await ignored_events.read_ignored(context.target.log, job))
+    return any(each.reason == "too_many_keys" and context.age(each.recorded_at) < FRESH for each in records)
