@@ -240,7 +240,7 @@ async def test_invented_agents_stop_no_other_account(
     secured: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker of the shared account sends hold lists under more names and ids than there is room for."""
-    for module in ("engine.hold_list_inbox", "stages.matcher.agents", "stages.agent_keeper.stage"):
+    for module in ("engine.hold_list_inbox", "stages.matcher.agents", "stages.agent_keeper.roster"):
         monkeypatch.setattr(f"tocsin.{module}.MAX_AGENTS", FLOOD // 2)
     worker, shared = Worker(name="mail", queues=["mail"]), Worker()
     worker.task("send")(lambda _: "sent")

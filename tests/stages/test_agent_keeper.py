@@ -305,7 +305,7 @@ def some_id(number: int) -> str:
 
 
 async def test_processes_of_a_name_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_stage, "MAX_PER_NAME", 3)
+    monkeypatch.setattr("tocsin.stages.agent_keeper.roster.MAX_PER_NAME", 3)
     keeper = await office.keeper()
     for number in range(10):
         await office.announce(agent_id=some_id(number))
@@ -400,7 +400,7 @@ async def test_agent_that_another_leader_registered_is_taken_over(office: Office
 
 
 async def test_agents_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper_stage, "MAX_AGENTS", 5)
+    monkeypatch.setattr("tocsin.stages.agent_keeper.roster.MAX_AGENTS", 5)
     keeper = await office.keeper()
     for number in range(20):
         await office.announce(name=f"n{number}", agent_id=some_id(number))
@@ -506,7 +506,7 @@ async def test_standby_keeps_no_list_that_is_registered(office: Office) -> None:
 
 
 async def test_account_of_an_agent_has_own_room(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("tocsin.engine.hold_list_inbox", "tocsin.stages.agent_keeper.stage"):
+    for module in ("tocsin.engine.hold_list_inbox", "tocsin.stages.agent_keeper.roster"):
         monkeypatch.setattr(f"{module}.MAX_AGENTS", 4)
         monkeypatch.setattr(f"{module}.MAX_PER_NAME", 2)
     keeper = await office.keeper(reserved=["mail"])

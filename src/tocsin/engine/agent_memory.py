@@ -31,45 +31,57 @@ _refused: Final = telemetry.meter().create_counter(
 )
 
 
-class AgentMemory:
-    """Bytes that processes use."""
+class Shares:
+    """Amounts that processes use: those of each name, and of all names without an account of their own, are limited."""
 
-    def __init__(self, reserved: Collection[str] = ()) -> None:
+    def __init__(self, per_name: int, together: int, reserved: Collection[str] = ()) -> None:
         """Start empty; `reserved`: the names of agents with an account of their own."""
+        self._per_name = per_name
+        self._together = together
         self._reserved = frozenset(reserved)
         self._used: dict[tuple[str, str], int] = {}
-        self._of_name: Counter[str] = Counter()
+        self.of_name: Counter[str] = Counter()
         self._shared = 0
 
     def take(self, name: str, agent_id: str, size: int) -> bool:
-        """Set the bytes that a process uses, and return whether they fit.
+        """Set what a process uses, and return whether it fits.
 
-        If they do not, nothing changes.
+        If it does not, nothing changes.
         """
         more = size - self._used.get((name, agent_id), 0)
-        if more > 0:
-            is_full = self._shared + more > MAX_BYTES and name not in self._reserved
-            if is_full or self._of_name[name] + more > MAX_BYTES_PER_NAME:
-                return False
+        if more > 0 and not self.has_room(name, more):
+            return False
         self.charge(name, agent_id, size)
         return True
 
+    def has_room(self, name: str, more: int = 1) -> bool:
+        """Return whether more fits."""
+        is_full = self._shared + more > self._together and name not in self._reserved
+        return not is_full and self.of_name[name] + more <= self._per_name
+
     def charge(self, name: str, agent_id: str, size: int) -> None:
-        """Set the bytes that a process uses in any case."""
+        """Set what a process uses in any case."""
         more = size - self._used.pop((name, agent_id), 0)
         if size:
             self._used[name, agent_id] = size
-        self._of_name[name] += more
-        if not self._of_name[name]:
-            del self._of_name[name]
+        self.of_name[name] += more
+        if not self.of_name[name]:
+            del self.of_name[name]
         if name not in self._reserved:
             self._shared += more
 
     def clear(self) -> None:
         """Start empty again."""
         self._used.clear()
-        self._of_name.clear()
+        self.of_name.clear()
         self._shared = 0
+
+
+class AgentMemory(Shares):
+    """Bytes that processes use."""
+
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        super().__init__(MAX_BYTES_PER_NAME, MAX_BYTES, reserved)
 
 
 class RefusedHoldLists:

@@ -1,13 +1,12 @@
 """The newest hold lists of agents, until a stage looks at them."""
 
-from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 import msgspec
 
 from ..domain import agent
-from .agent_memory import AgentMemory, RefusedHoldLists
+from .agent_memory import AgentMemory, RefusedHoldLists, Shares
 
 MAX_AGENTS: Final = 5_000
 """The number of processes without an account of their own that a stage keeps, and the number whose first hold lists wait."""
@@ -49,14 +48,11 @@ class HoldListInbox:
         names of agents with an account of their own.
         """
         self._is_known = is_known
-        self._reserved = frozenset(reserved)
         self._refused = refused
         self._memory = AgentMemory(reserved)
         self._arrived: dict[tuple[str, str], ArrivedHoldList] = {}
-        self._of_name: Counter[str] = Counter()
-        """The number of unknown processes that wait, by name."""
-        self._shared = 0
-        """The number of those without an account of their own."""
+        self._unknown = Shares(MAX_PER_NAME, MAX_AGENTS, reserved)
+        """The unknown processes that wait."""
 
     def put(self, name: str, agent_id: str, body: bytes) -> None:
         """Take a hold list, unless a newer list of the same process waits.
@@ -73,7 +69,7 @@ class HoldListInbox:
         if waiting is not None and waiting.number >= number:
             return
         is_new = waiting is None and not self._is_known(name, agent_id)
-        if is_new and not self._has_room(name):
+        if is_new and not self._unknown.has_room(name):
             self._refused.note(name, "processes")
         elif self._memory.take(name, agent_id, len(body)):
             self._keep(ArrivedHoldList(name, agent_id, number, body), is_new=is_new)
@@ -82,22 +78,16 @@ class HoldListInbox:
             if waiting is None and not is_new:  # an older list that waits says as well that the process lives
                 self._keep(ArrivedHoldList(name, agent_id, number, None), is_new=False)
 
-    def _has_room(self, name: str) -> bool:
-        """Return whether another unknown process has room."""
-        return self._of_name[name] < MAX_PER_NAME and (name in self._reserved or self._shared < MAX_AGENTS)
-
     def _keep(self, arrived: ArrivedHoldList, *, is_new: bool) -> None:
         if is_new:
-            self._of_name[arrived.name] += 1
-            self._shared += arrived.name not in self._reserved
+            self._unknown.charge(arrived.name, arrived.agent_id, 1)
         self._arrived[arrived.name, arrived.agent_id] = arrived
 
     def take(self) -> list[ArrivedHoldList]:
         """Return the hold lists that arrived, and start empty."""
         arrived, self._arrived = self._arrived, {}
         self._memory.clear()
-        self._of_name.clear()
-        self._shared = 0
+        self._unknown.clear()
         return [*arrived.values()]
 
 

@@ -17,7 +17,8 @@ from ...domain.events import (
     Message,
     Recorded,
 )
-from ...engine.agent_memory import AgentMemory, memory_of
+from ...engine.agent_memory import AgentMemory, Shares, memory_of
+from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import Bucket, Stream
 
@@ -70,7 +71,7 @@ class Roster:
         self._log = log
         self.memory = AgentMemory(reserved)
         self._entries: dict[tuple[str, str], Entry] = {}
-        self._names: dict[str, int] = {}
+        self.processes = Shares(MAX_PER_NAME, MAX_AGENTS, reserved)
         self._over: dict[str, dict[str, Entry]] = {}
         """The processes of each name that are lost or ended, by id; the first to end is first."""
         self._switched: dict[str, AgentSwitched] = {}
@@ -108,7 +109,7 @@ class Roster:
         entry = self._entries.get((name, agent_id))
         if entry is None:
             entry = self._entries[name, agent_id] = Entry(name, agent_id)
-            self._names[name] = self._names.get(name, 0) + 1
+            self.processes.charge(name, agent_id, 1)
         return entry
 
     def is_enabled(self, name: str) -> bool:
@@ -122,7 +123,7 @@ class Roster:
 
     def number(self, name: str) -> int:
         """Return the number of processes of a name."""
-        return self._names.get(name, 0)
+        return self.processes.of_name[name]
 
     def note(self, entry: Entry) -> None:
         """Note that an event changed a process."""
@@ -152,9 +153,7 @@ class Roster:
         if self._entries.pop((entry.name, entry.agent_id), None) is not None:
             self._drop(entry)
             self.memory.charge(entry.name, entry.agent_id, 0)
-            self._names[entry.name] -= 1
-            if not self._names[entry.name]:
-                del self._names[entry.name]
+            self.processes.charge(entry.name, entry.agent_id, 0)
 
     def _drop(self, entry: Entry) -> None:
         of_name = self._over.get(entry.name, {})

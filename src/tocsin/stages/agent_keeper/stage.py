@@ -32,7 +32,7 @@ from ...domain.events import (
 from ...domain.token_bucket import TokenBucket
 from ...engine.agent_memory import RefusedHoldLists
 from ...engine.fold import Fold
-from ...engine.hold_list_inbox import MAX_AGENTS, MAX_PER_NAME, ArrivedHoldList, HoldListInbox
+from ...engine.hold_list_inbox import ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
 from ...engine.stage import Access, Stage, StageContext
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
@@ -110,7 +110,6 @@ class AgentKeeper:
         self.acknowledgements = Acknowledgements(
             log, projections, channel, leadership, clock, self.roster, fold, requires_grant=requires_grant
         )
-        self._reserved = frozenset(reserved)
         self._refused = RefusedHoldLists("agent_keeper", clock.monotonic)
         self._budget = RegistrationBudget(reserved, clock.monotonic)
         self._inbox = HoldListInbox(
@@ -226,8 +225,7 @@ class AgentKeeper:
             over = self.roster.first_over(name)
             if over is not None:
                 await self._forget(over)
-        shared = len(self.roster) - sum(map(self.roster.number, self._reserved))
-        if self.roster.number(name) < MAX_PER_NAME and (name in self._reserved or shared < MAX_AGENTS):
+        if self.roster.processes.has_room(name):
             return True
         self._refused.note(name, "processes")
         return False
