@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Final, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter
+from pydantic import ConfigDict, Field, StringConstraints, TypeAdapter
 
 from .definition import DefinitionError, DefinitionProblem, JobDefinition
 from .definition.errors import read_entries
@@ -75,25 +75,17 @@ def declared_of(name: str, declared: Collection[str]) -> str | None:
     return namespace if namespace in declared else None
 
 
-class NamespaceEntry(BaseModel, extra="forbid", frozen=True, defer_build=True):
+class NamespaceEntry(Namespace, extra="forbid"):
     """A namespace as a file or a request names it."""
 
-    name: str
-    """The first part of the names of its jobs and queues: 1 to 40 lower-case letters, digits and hyphens."""
-    description: str = ""
-    """Its purpose, for people."""
     max_jobs: Quota | None = None
-    """The jobs that may be registered in it. Without it, any number."""
     max_running: Quota | None = None
-    """The tasks of its queues that workers may have at a time. Without it, any number."""
     executions_per_day: Quota | None = None
-    """The executions of its jobs that may begin in a day (UTC). Without it, any number."""
     bytes_per_day: QuotaOfBytes | None = None
-    """The bytes of events that its executions may store in a day (UTC). Without it, any number."""
 
     @property
     def namespace(self) -> Namespace:
-        return Namespace.model_validate(self.model_dump())
+        return Namespace(**dict(self))
 
 
 _ENTRIES: Final = TypeAdapter(tuple[NamespaceEntry, ...], config=ConfigDict(defer_build=True))

@@ -30,6 +30,18 @@ from .scope_decisions import Take, unlimited
 _DAY_S = 86_400
 
 
+class WrongSilence(OperationError):
+    """A field of a silence is missing, or outside its limits."""
+
+    code = "wrong-silence"
+
+
+class TooManySilences(OperationError):
+    """As many silences as the limit allows are in force."""
+
+    code = "too-many-silences"
+
+
 class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
     """The silences of an installation; those in force are the newest version."""
 
@@ -84,9 +96,8 @@ class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
         def edit(silences: tuple[Silence, ...]) -> SilencesDefined:
             _check_room(silences, None if is_operator else by)
             if reaches is not None and sum(s.job is not None and reaches(s.job) for s in silences) >= MAX_OF_NAMESPACES:
-                raise OperationError(
-                    f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator",
-                    code="too-many-silences",
+                raise TooManySilences(
+                    f"{MAX_OF_NAMESPACES} silences of jobs in the namespaces of this token are in force: end one of them, or ask an operator"
                 )
             return SilencesDefined(silences=(*silences, silence))
 
@@ -126,39 +137,34 @@ def _check_room(silences: Sequence[Silence], owner: Actor | None) -> None:
     `owner`: the caller, if it is not an operator.
     """
     if len(silences) >= MAX_SILENCES:
-        raise OperationError(
-            f"{MAX_SILENCES} silences are in force: end one of them, or silence a tag instead of its jobs",
-            code="too-many-silences",
+        raise TooManySilences(
+            f"{MAX_SILENCES} silences are in force: end one of them, or silence a tag instead of its jobs"
         )
     if owner is None:
         return
     own = sum(silence.by is not None and silence.by.full_name == owner.full_name for silence in silences)
     if own >= MAX_OF_OWNER:
-        raise OperationError(
-            f"{MAX_OF_OWNER} silences of {owner.full_name} are in force, the most without the permission `cancel`: end one of them",
-            code="too-many-silences",
+        raise TooManySilences(
+            f"{MAX_OF_OWNER} silences of {owner.full_name} are in force, the most without the permission `cancel`: end one of them"
         )
     if len(silences) >= MAX_OF_OWNERS:
-        raise OperationError(
-            f"{len(silences)} silences are in force, and owners of jobs start none beyond {MAX_OF_OWNERS}: ask an operator",
-            code="too-many-silences",
+        raise TooManySilences(
+            f"{len(silences)} silences are in force, and owners of jobs start none beyond {MAX_OF_OWNERS}: ask an operator"
         )
 
 
 def _check(job: str | None, tag: str | None, seconds: float, reason: str, *, longest: float) -> None:
     if job is not None and not is_name(job):
-        raise OperationError(f"{job[:64]!r} cannot be the name of a job", code="wrong-silence")
+        raise WrongSilence(f"{job[:64]!r} cannot be the name of a job")
     if tag is not None and not 0 < len(tag) <= MAX_TAG:
-        raise OperationError(f"a tag has 1 to {MAX_TAG} characters, not {len(tag):,}", code="wrong-silence")
+        raise WrongSilence(f"a tag has 1 to {MAX_TAG} characters, not {len(tag):,}")
     if not 0 < seconds <= longest:
         whose = "a silence" if longest == LONGEST_S else "a silence without the permission `cancel`"
-        raise OperationError(f"{whose} lasts up to {_written(longest)}, not {_written(seconds)}", code="wrong-silence")
+        raise WrongSilence(f"{whose} lasts up to {_written(longest)}, not {_written(seconds)}")
     if not reason.strip():
-        raise OperationError("a silence needs a reason, for those who wait for a notification", code="wrong-silence")
+        raise WrongSilence("a silence needs a reason, for those who wait for a notification")
     if len(reason) > MAX_REASON:
-        raise OperationError(
-            f"the reason has {len(reason):,} characters; write at most {MAX_REASON:,}", code="wrong-silence"
-        )
+        raise WrongSilence(f"the reason has {len(reason):,} characters; write at most {MAX_REASON:,}")
 
 
 def _written(seconds: float) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -42,28 +42,20 @@ _WITH_GAP: Final[frozenset[Verdict]] = frozenset({"undecided", "missed"})
 """The verdicts that the absence of a leader may explain."""
 
 
+@dataclass(frozen=True, slots=True)
 class ExplainReader:
-    """Answers from the log why a job ran at an instant, or did not."""
+    """Answers from the log why a job ran at an instant, or did not.
 
-    def __init__(
-        self,
-        log: EventLog,
-        stored: StoredLog,
-        calculate: Calculator = in_place,
-        *,
-        hold_ups: HoldUpReader | None = None,
-        sees: SeesDefinitions | None = None,
-        sees_event: SeesEvent | None = None,
-        may_see: MaySee = all_visible,
-    ) -> None:
-        """`sees`, `sees_event` and `may_see` (of a job): what the caller sees; by default everything."""
-        self._log = log
-        self._sees = sees
-        self._sees_event = sees_event
-        self._stored = stored
-        self._calculate = calculate
-        self._hold_ups = hold_ups
-        self._may_see = may_see
+    `sees`, `sees_event` and `may_see` (of a job): what the caller sees; by default everything.
+    """
+
+    log: EventLog
+    stored: StoredLog
+    calculate: Calculator = in_place
+    hold_ups: HoldUpReader | None = None
+    sees: SeesDefinitions | None = None
+    sees_event: SeesEvent | None = None
+    may_see: MaySee = all_visible
 
     async def why(self, job: str, at: datetime | None = None) -> tuple[Answer, ...]:
         """Return the decision on an instant, aware or on the job's wall clock (naive).
@@ -77,24 +69,24 @@ class ExplainReader:
         """
         if at is not None:
             require_year("time", at, at.year)
-        known = await read_past(self._log, job)
+        known = await read_past(self.log, job)
         newest = self._visible(known)
         if at is None:
-            at = await self._calculate(lambda _: default_instant(newest))
+            at = await self.calculate(lambda _: default_instant(newest))
         # A naive time differs from the same time in UTC by at most a day.
         begin = at if at.tzinfo is not None else at.replace(tzinfo=newest.now.tzinfo) - _DAY
         end = at if at.tzinfo is not None else begin + 2 * _DAY
-        past = self._visible(known.with_decisions(await read_decisions(self._stored, job, begin, end)))
-        judged = await self._calculate(lambda _: judge(past, at))
+        past = self._visible(known.with_decisions(await read_decisions(self.stored, job, begin, end)))
+        judged = await self.calculate(lambda _: judge(past, at))
         if any(answer.caught_up or answer.verdict in _WITH_GAP for answer in judged):
-            led = replace(past, leadership=await read_leaders(past, self._log, begin))
-            judged = await self._calculate(lambda _: judge(led, at))
+            led = replace(past, leadership=await read_leaders(past, self.log, begin))
+            judged = await self.calculate(lambda _: judge(led, at))
         answers = [await self._with_outcome(answer) for answer in judged]
         answers = [await self._with_backfills(answer, past.now) for answer in answers]
         return tuple([await self._with_events(answer, past) for answer in answers])
 
     def _visible(self, past: Past) -> Past:
-        return past if self._sees is None else past.without_hidden(self._sees(past.definitions))
+        return past if self.sees is None else past.without_hidden(self.sees(past.definitions))
 
     async def _with_events(self, answer: Answer, past: Past) -> Answer:
         """Add the newest events that started nothing, if no run answers."""
@@ -103,13 +95,13 @@ class ExplainReader:
             return answer
         since = next(regime.registered.time for regime in past.regimes if regime.fact.sequence == answer.definition)
         until = min(answer.at, past.now)
-        records = [record for record in await read_ignored(self._log, answer.job) if record.time <= until + MARGIN]
+        records = [record for record in await read_ignored(self.log, answer.job) if record.time <= until + MARGIN]
         ignored = await self._seen(record for record in records if record.time >= since)
         refused = await self._newest_refused(answer.job, since, until)
         return replace(governed, facts=(*governed.facts, *ignored[-MAX_IGNORED:], *refused))
 
     async def _seen(self, records: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
-        return [record for record in records if self._sees_event is None or await self._sees_event(record)]
+        return [record for record in records if self.sees_event is None or await self.sees_event(record)]
 
     async def _newest_refused(self, job: str, since: datetime, until: datetime) -> list[Recorded[Message]]:
         """Return the newest event that the job refused, of the last day and since."""
@@ -128,8 +120,8 @@ class ExplainReader:
         self, filters: Sequence[str], after: datetime, part: str = ""
     ) -> AsyncGenerator[Recorded[Message], None]:
         """Yield events of the log with a part in their subjects, among about `MAX_SCANNED` messages."""
-        upto = (await self._stored.extent(Stream.LOG)).last
-        portions, scanned = self._stored.messages(Stream.LOG, *filters, after=after, upto=upto), 0
+        upto = (await self.stored.extent(Stream.LOG)).last
+        portions, scanned = self.stored.messages(Stream.LOG, *filters, after=after, upto=upto), 0
         async with aclosing(portions):
             async for portion in portions:
                 for recorded in unfold(decoded(message) for message in portion if part in message.subject):
@@ -143,21 +135,21 @@ class ExplainReader:
             return answer
         scope = subjects.execution(answer.job, answer.execution_id)
         letter = subjects.dead_letter(answer.job, answer.execution_id)
-        facts, letter_facts = [await self._log.load(name) for name in (scope, letter)]
+        facts, letter_facts = [await self.log.load(name) for name in (scope, letter)]
         outcome = outcome_of(answer.execution_id, [*facts, *letter_facts])
         match = ExecutionMatch(answer.job, answer.execution_id, tuple(facts))
-        fan_out = await read_fan_out(self._log, match)
+        fan_out = await read_fan_out(self.log, match)
         if fan_out is not None:
             outcome = Outcome(answer.execution_id, fan_out.status, shards=fan_out.summary)
-        if outcome is not None and self._hold_ups is not None:
-            outcome = replace(outcome, held_up_by=await self._hold_ups.of(facts))
+        if outcome is not None and self.hold_ups is not None:
+            outcome = replace(outcome, held_up_by=await self.hold_ups.of(facts))
         if outcome is not None and outcome.status == "planned" and outcome.waits_for_jobs:
-            circle = await circle_of(answer.job, outcome.waits_for_jobs, self._ledgers, self._may_see)
+            circle = await circle_of(answer.job, outcome.waits_for_jobs, self._ledgers, self.may_see)
             outcome = replace(outcome, circle=circle)
         return replace(answer, outcome=outcome, facts=(*answer.facts, *facts, *letter_facts))
 
     async def _ledgers(self, jobs: Sequence[str]) -> list[Ledger]:
-        reader = LedgerReader(self._log)
+        reader = LedgerReader(self.log)
         return [(await reader.load(job))[0] for job in jobs]
 
     async def _with_backfills(self, answer: Answer, now: datetime) -> Answer:
@@ -173,7 +165,7 @@ class ExplainReader:
                     backfills[fact.execution_id] = fact.backfill
         runs, facts = list[BackfilledRun](), [*answer.facts]
         for execution_id, name in backfills.items():
-            of_run = await self._log.load(subjects.execution(answer.job, execution_id))
+            of_run = await self.log.load(subjects.execution(answer.job, execution_id))
             runs.append(BackfilledRun(name, execution_id, outcome_of(execution_id, of_run)))
             facts += of_run
         return replace(answer, backfills=tuple(runs), facts=tuple(facts)) if runs else answer

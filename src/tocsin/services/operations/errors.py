@@ -26,8 +26,6 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "replay-open": "The replay of a dead letter is not over.",
     "too-many-instants": "A backfill has more instants than the limit.",
     "too-many-paused-queues": "As many queues as the limit allows are paused that no setting and no job names.",
-    "too-many-silences": "As many silences as the limit allows are in force.",
-    "wrong-silence": "A field of a silence is missing, or outside its limits.",
 }
 
 

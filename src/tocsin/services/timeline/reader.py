@@ -1,7 +1,7 @@
 """The reads of a timeline: definitions and decisions from the ledger, executions from the history."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -51,24 +51,18 @@ class Timeline:
     """Counts in spans of equal width, which cover the time without a gap. null: `marks` has every instant."""
 
 
+@dataclass(frozen=True, slots=True)
 class TimelineReader:
-    """Reads the time of a job."""
+    """Reads the time of a job.
 
-    def __init__(
-        self,
-        log: EventLog,
-        stored: StoredLog,
-        history: History,
-        calculate: Calculator = in_place,
-        *,
-        retention: timedelta,
-    ) -> None:
-        """`retention`: how long the history keeps executions of jobs that do not set it."""
-        self._log = log
-        self._stored = stored
-        self._history = history
-        self._calculate = calculate
-        self._retention = retention
+    `retention`: how long the history keeps executions of jobs that do not set it.
+    """
+
+    log: EventLog
+    stored: StoredLog
+    history: History
+    calculate: Calculator = in_place
+    retention: timedelta = field(kw_only=True)
 
     async def past(self, job: str, sees: SeesDefinitions | None = None) -> Past:
         """Return the definitions of a job and its newest decisions.
@@ -76,7 +70,7 @@ class TimelineReader:
         Raises:
             JobNotFound: no event mentions the job, or the caller sees none of its definitions.
         """
-        past = await read_past(self._log, job)
+        past = await read_past(self.log, job)
         past = past if sees is None else replace(past, seen=frozenset(sees(past.definitions)))
         if not any(past.is_seen(regime) for regime in past.regimes):
             raise JobNotFound(job)
@@ -90,7 +84,7 @@ class TimelineReader:
             ScheduleError: its schedule is no longer valid.
         """
         past = await self.past(job, sees)
-        leaders = await read_leaders(past, self._log, window.since)
+        leaders = await read_leaders(past, self.log, window.since)
         buckets, executed = await self._buckets(past, window)
         versions, absences = versions_of(past, window), gaps_of(leaders, window, past.now)
         timeline = Timeline(
@@ -116,8 +110,8 @@ class TimelineReader:
         job, width = past.job, window.width
         spans = window.spans(width)
         covered = window.covered(spans)
-        counts = await self._history.counts(CountQuery(job=job, since=covered.since, until=covered.until, width=width))
-        passed = await self._history.passed(job, covered.since, covered.until, limit=MAX_PASSED)
+        counts = await self.history.counts(CountQuery(job=job, since=covered.since, until=covered.until, width=width))
+        passed = await self.history.passed(job, covered.since, covered.until, limit=MAX_PASSED)
 
         def counted(effort: Effort) -> Buckets:
             buckets = Buckets(spans, effort)
@@ -126,7 +120,7 @@ class TimelineReader:
             buckets.add_stretches(past.stretches(covered.since, covered.until))
             return buckets
 
-        buckets = await self._calculate(counted)
+        buckets = await self.calculate(counted)
         buckets.is_complete &= len(passed) < MAX_PASSED
         starts = [count.start for count in counts if past.has_seen(count.definition)]
         if not starts:
@@ -136,13 +130,13 @@ class TimelineReader:
 
     async def _marks(self, past: Past, window: Window, executed: Window | None) -> tuple[list[TimelineMark], bool]:
         job = past.job
-        decisions = await read_decisions(self._stored, job, window.since, window.until, most=2 * MAX_MARKS)
+        decisions = await read_decisions(self.stored, job, window.since, window.until, most=2 * MAX_MARKS)
         past = past.with_decisions(decisions)
         # Executions of hidden definitions may be many, and each would be read only to be left out.
         rows = () if executed is None else await self._rows(past, executed)
         if rows is None:
             return [], False
-        return await self._calculate(lambda effort: marks_of(past, rows, window, effort, most=MAX_MARKS))
+        return await self.calculate(lambda effort: marks_of(past, rows, window, effort, most=MAX_MARKS))
 
     async def _rows(self, past: Past, window: Window) -> Sequence[ExecutionRow] | None:
         """Return the executions of a window that the caller sees.
@@ -152,7 +146,7 @@ class TimelineReader:
         query = ExecutionQuery(job=past.job, since=window.since, until=window.until, limit=MAX_MARKS)
         rows, read = list[ExecutionRow](), 0
         while True:
-            page = await self._history.executions(query)
+            page = await self.history.executions(query)
             rows += [row for row in page.rows if past.has_seen(row.definition)]
             if page.cursor is None or len(rows) > MAX_MARKS:
                 return rows[: MAX_MARKS + 1]
@@ -164,7 +158,7 @@ class TimelineReader:
     def _forgets(self, past: Past, window: Window) -> bool:
         seen = [regime for regime in past.regimes if past.is_seen(regime)]
         own = next((regime.definition.retention for regime in reversed(seen) if regime.definition is not None), None)
-        kept_since = past.now - (self._retention if own is None else timedelta(seconds=own))
+        kept_since = past.now - (self.retention if own is None else timedelta(seconds=own))
         return max(window.since, seen[0].fact.time) < kept_since
 
 
