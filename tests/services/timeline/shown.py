@@ -13,8 +13,7 @@ from tocsin.domain.execution_plan import skipped_instants
 from tocsin.ports import ExecutionCount, ExecutionRow, PassedSpan
 from tocsin.services.calculations import Effort
 from tocsin.services.timeline import TimelineMark, Window
-from tocsin.services.timeline.buckets import Buckets
-from tocsin.services.timeline.marks import marks_of
+from tocsin.services.timeline.marks import Buckets, marks_of
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 STATUSES = ("completed", "failed", "skipped", "running")

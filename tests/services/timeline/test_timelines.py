@@ -19,8 +19,7 @@ from tocsin.ports.queries import InvalidQuery
 from tocsin.services.calculations import Effort
 from tocsin.services.explain import judge
 from tocsin.services.timeline import MAX_BUCKETS, Span, Window
-from tocsin.services.timeline.buckets import Buckets
-from tocsin.services.timeline.marks import marks_of
+from tocsin.services.timeline.marks import Buckets, marks_of
 from tocsin.services.timeline.reader import gaps_of
 from tocsin.services.timeline.revisions import versions_of
 

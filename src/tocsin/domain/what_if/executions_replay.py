@@ -35,8 +35,10 @@ class Pause(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """The limits of one queue beside its slots, and its pauses."""
+    """The limits of one queue, and its pauses."""
 
+    slots: int = UNLIMITED
+    """The slots of its workers."""
     concurrency: int | None = None
     """The tasks that workers have at a time."""
     bucket: TokenBucket | None = None
@@ -53,10 +55,8 @@ class QueueRules:
 class Slots:
     """The open tasks of limited queues, and the slots of their workers."""
 
-    capacity: Mapping[str, int]
-    """The slots of each queue; a queue without an entry here is not limited."""
-    rules: Mapping[str, QueueRules] = field(default_factory=dict)
-    """The limits and pauses of these queues. The bucket of a rate is full at the beginning."""
+    queues: Mapping[str, QueueRules]
+    """The rules of each queue; a queue without an entry here is not limited. The bucket of a rate is full at the beginning."""
     _used_until: dict[str, float] = field(default_factory=dict)
     _lanes: TaskLanes = field(default_factory=TaskLanes)
     _functions: dict[str, set[str]] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Slots:
 
     def may_hold_back(self, request: Requested) -> bool:
         """Return whether a task of an execution may have to wait for a slot."""
-        return request.plan.steps[0].queue in self.capacity
+        return request.plan.steps[0].queue in self.queues
 
     def open(self, name: str, request: Requested, now: datetime) -> None:
         """Let the task of an execution wait for a slot."""
@@ -87,11 +87,11 @@ class Slots:
 
     def fill(self, queue: str, now: datetime) -> list[str]:
         """Start as many tasks of a queue as fit; return their executions."""
-        rules = self.rules.get(queue, _NO_RULES)
+        rules = self.queues[queue]
         if not self._functions.get(queue) or rules.pause_at(now) is not None:
             return []
-        free = self.capacity[queue] if rules.concurrency is None else min(self.capacity[queue], rules.concurrency)
-        free -= self._lanes.running_in(queue)
+        most = rules.slots if rules.concurrency is None else min(rules.slots, rules.concurrency)
+        free = most - self._lanes.running_in(queue)
         used_until, at = self._used_until.get(queue, 0.0), now.timestamp()
         if rules.bucket is not None:
             free = min(free, rules.bucket.available(used_until, at))
@@ -110,7 +110,7 @@ class Slots:
         """
         if not any(waiting for (name, _), waiting in self._lanes.numbers.items() if name == queue):
             return None
-        rules = self.rules.get(queue, _NO_RULES)
+        rules = self.queues[queue]
         if (pause := rules.pause_at(now)) is not None:
             return pause.end
         used_until = self._used_until.get(queue, 0.0)
@@ -139,9 +139,6 @@ class Slots:
         )
         self._functions.setdefault(step.queue, set()).add(step.function)
         return task
-
-
-_NO_RULES: Final = QueueRules()
 
 
 Action: TypeAlias = Literal["request", "task", "fill", "end", "end-unadmitted"]

@@ -5,7 +5,6 @@
 `judge` is pure: the same events give the same answer everywhere.
 """
 
-from .answers import *
 from .judgement import *
 from .reader import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once

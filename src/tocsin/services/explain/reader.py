@@ -24,8 +24,7 @@ from ..jobs.dependencies import all_visible, circle_of
 from ..operations.fan_out import read_fan_out
 from ..operations.lookup import ExecutionMatch
 from ..past_reader import MARGIN, SeesDefinitions, SeesEvent, read_decisions, read_leaders, read_past
-from .answers import Answer, BackfilledRun, Outcome, outcome_of, triggers_of
-from .judgement import default_instant, judge
+from .judgement import Answer, BackfilledRun, Outcome, default_instant, judge, outcome_of, triggers_of
 
 MAX_SCANNED: Final = 20_000
 """Executions of a job after an instant among which those of backfills are searched."""

@@ -14,8 +14,7 @@ from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
 from ..past_reader import SeesDefinitions, read_decisions, read_leaders, read_past
-from .buckets import Buckets
-from .marks import marks_of
+from .marks import Buckets, marks_of
 from .model import Span, TimelineBucket, TimelineMark, Window
 from .revisions import TimelineVersion, versions_of
 

@@ -228,12 +228,11 @@ class WhatIf:
         A limit of a queue counts the tasks of all of its jobs, which take part only if its capacity is given.
         """
         rules = dict[str, QueueRules]()
-        for queue in limited:
-            pauses = await reader.pauses(queue)
+        for queue, slots in limited.items():
             settings = self.queues.get(queue) if queue in capacity else None
-            limit, bucket = (None, None) if settings is None else (settings.concurrency, settings.bucket)
-            rules[queue] = QueueRules(limit, bucket, pauses)
-        return Slots(limited, rules)
+            limits = (None, None) if settings is None else (settings.concurrency, settings.bucket)
+            rules[queue] = QueueRules(slots, *limits, await reader.pauses(queue))
+        return Slots(rules)
 
     async def _notes(
         self, reader: PastReader, capacity: Mapping[str, int], limited: Mapping[str, int]
