@@ -81,7 +81,8 @@ def disable(session: Session, agent: Switched, reason: Reason = None) -> None:
 
     Example: `tocsin agents disable mail-1 --reason "disk is full"`
     """
-    _switch(session, agent, reason, enabled=False)
+    changed = session.ask(lambda operator: operator.switch_agents(agent, enabled=False, reason=reason))
+    session.output.action("agent", agent, "disabled", changed=changed)
 
 
 def enable(session: Session, agent: Switched, reason: Reason = None) -> None:
@@ -91,7 +92,8 @@ def enable(session: Session, agent: Switched, reason: Reason = None) -> None:
 
     Example: `tocsin agents enable mail-1`
     """
-    _switch(session, agent, reason, enabled=True)
+    changed = session.ask(lambda operator: operator.switch_agents(agent, enabled=True, reason=reason))
+    session.output.action("agent", agent, "enabled", changed=changed)
 
 
 def allow(
@@ -158,16 +160,6 @@ def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
         )
     return (
         "; ".join(f"{grant.queue} ({' '.join(grant.functions)})" for grant in grants) or "no tasks: all grants revoked"
-    )
-
-
-def _switch(session: Session, agent: str, reason: str | None, *, enabled: bool) -> None:
-    action = "enabled" if enabled else "disabled"
-    changed = session.ask(lambda operator: operator.switch_agents(agent, enabled=enabled, reason=reason))
-    already = "" if changed else " (it was already)"
-    session.output.answer(
-        {"agent": agent, "action": action, "changed": changed},
-        lambda: [Text.assemble((f"{action} ", "yellow"), (agent, "bold"), already)],
     )
 
 

@@ -56,7 +56,8 @@ def pause(session: Session, queue: Name, reason: Reason = None) -> None:
 
     Example: `tocsin queues pause mail --reason "the mail server moves"`
     """
-    _switch(session, queue, reason, paused=True)
+    changed = session.ask(lambda operator: operator.switch_queue(queue, paused=True, reason=reason))
+    session.output.action("queue", queue, "paused", changed=changed, otherwise="it was already paused")
 
 
 def resume(session: Session, queue: Name, reason: Reason = None) -> None:
@@ -64,7 +65,8 @@ def resume(session: Session, queue: Name, reason: Reason = None) -> None:
 
     Example: `tocsin queues resume mail`
     """
-    _switch(session, queue, reason, paused=False)
+    changed = session.ask(lambda operator: operator.switch_queue(queue, paused=False, reason=reason))
+    session.output.action("queue", queue, "resumed", changed=changed, otherwise="it was not paused")
 
 
 def purge(
@@ -90,16 +92,6 @@ def purge(
     session.output.answer(
         asdict(answer) | {"dry_run": dry_run},
         lambda: [Text.assemble((f"{verb} ", "yellow"), (queue, "bold"), f": {_tasks(answer)}")],
-    )
-
-
-def _switch(session: Session, queue: str, reason: str | None, *, paused: bool) -> None:
-    action = "paused" if paused else "resumed"
-    changed = session.ask(lambda operator: operator.switch_queue(queue, paused=paused, reason=reason))
-    already = "" if changed else f" (it was {'already paused' if paused else 'not paused'})"
-    session.output.answer(
-        {"queue": queue, "action": action, "changed": changed},
-        lambda: [Text.assemble((f"{action} ", "yellow"), (queue, "bold"), already)],
     )
 
 

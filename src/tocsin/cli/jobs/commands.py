@@ -128,7 +128,7 @@ def pause(session: Session, job: JobName, reason: Reason = None) -> None:
     Example: `tocsin jobs pause nightly --reason maintenance`
     """
     changed = session.ask(lambda operator: operator.pause(job, reason=reason))
-    _print_action(session, job, "paused", changed=changed)
+    session.output.action("job", job, "paused", changed=changed)
 
 
 def resume(session: Session, job: JobName, reason: Reason = None) -> None:
@@ -137,7 +137,7 @@ def resume(session: Session, job: JobName, reason: Reason = None) -> None:
     Example: `tocsin jobs resume nightly`
     """
     changed = session.ask(lambda operator: operator.resume(job, reason=reason))
-    _print_action(session, job, "resumed", changed=changed)
+    session.output.action("job", job, "resumed", changed=changed)
 
 
 def delete(session: Session, job: JobName, yes: Yes = False, reason: Reason = None) -> None:
@@ -152,15 +152,7 @@ def delete(session: Session, job: JobName, yes: Yes = False, reason: Reason = No
         await operator.delete(job, reason=reason)
 
     session.ask(request)
-    _print_action(session, job, "deleted", changed=True)
-
-
-def _print_action(session: Session, job: str, action: str, *, changed: bool) -> None:
-    already = "" if changed else " (it was already)"
-    session.output.answer(
-        {"job": job, "action": action, "changed": changed},
-        lambda: [Text.assemble((f"{action} ", "yellow"), (job, "bold"), already)],
-    )
+    session.output.action("job", job, "deleted")
 
 
 def _row(job: Job, now: datetime) -> tuple[object, ...]:

@@ -67,6 +67,15 @@ class Output:
             for renderable in shown():
                 console.print(renderable)
 
+    def action(
+        self, kind: str, name: str, verb: str, *, changed: bool = True, otherwise: str = "it was already"
+    ) -> None:
+        """Print an action on a named thing; `otherwise`: why it changed nothing."""
+        self.answer(
+            {kind: name, "action": verb, "changed": changed},
+            lambda: [Text.assemble((f"{verb} ", "yellow"), (name, "bold"), "" if changed else f" ({otherwise})")],
+        )
+
     def print(self, lines: Iterable[RenderableType]) -> None:
         """Print lines, unless answers are JSON."""
         if not self.is_json:

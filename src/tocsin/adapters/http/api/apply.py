@@ -55,7 +55,7 @@ class ApplyRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     reason: ReasonText | None = None
 
 
-class FieldDifference(BaseModel):
+class FieldDifference(BaseModel, from_attributes=True):
     """A field that an update changes."""
 
     field: str
@@ -193,9 +193,7 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
     return PlannedChange(
         job=change.job,
         action=change.verb,
-        differences=[
-            FieldDifference(field=field.field, before=field.before, after=field.after) for field in change.differences
-        ],
+        differences=list(map(FieldDifference.model_validate, change.differences)),
         expressions=list(schedule.expressions) if schedule else [],
         warnings=list(warnings_at(schedule, now)) if schedule else [],
         until=effects.until,

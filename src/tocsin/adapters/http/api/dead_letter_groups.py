@@ -271,16 +271,8 @@ async def replay_all(
     refused. Dead letters that appear after the first request are left out.
     """
     body = body or ReplayAllRequest()
-    query = DeadLetterQuery(
-        job=body.job,
-        since=body.since,
-        until=body.until,
-        error=body.error,
-        pattern=body.pattern,
-        unresolved=True,
-        limit=body.limit,
-        namespaces=caller.reached,
-    )
+    filters = body.model_dump(include={"job", "since", "until", "error", "pattern", "limit"})
+    query = DeadLetterQuery(**filters, unresolved=True, namespaces=caller.reached)
     cursor = None if body.cursor is None else _Cursor.read(body.cursor)
     batch = await _permitted_page(here, caller, query, cursor)
     if body.dry_run:

@@ -57,6 +57,9 @@ Written: TypeAlias = Annotated[
 ]
 
 
+_OF_JOB: Final = ("sequence", "defined_at", "job_uuid", "created_at", "created_by", "anchor", "definition")
+
+
 class JobSummary(BaseModel, use_attribute_docstrings=True):
     """A job in a list."""
 
@@ -103,18 +106,12 @@ class JobDetails(JobSummary):
         schedule = job.schedule
         return cls(
             **job.summary(now),
+            **{name: getattr(job, name) for name in _OF_JOB},
             paused=job.ledger.is_paused,
-            sequence=job.sequence,
-            defined_at=job.defined_at,
-            job_uuid=job.job_uuid,
-            created_at=job.created_at,
-            created_by=job.created_by,
             expressions=list(schedule.expressions) if schedule else [],
             warnings=list(warnings_at(schedule, now)) if schedule else [],
             next_fire_times=list(islice(job.fire_times(now), MAX_NEXT_FIRE_TIMES)),
             decided_until=job.ledger.watermark,
-            anchor=job.anchor,
-            definition=job.definition,
         )
 
 

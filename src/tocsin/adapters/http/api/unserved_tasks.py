@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from typing import Final
 
 from pydantic import BaseModel
@@ -11,7 +12,7 @@ from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition
 from ....ports import LogUnavailable
 from ....services.agents import AgentRegistry
-from ....services.unserved import Unserved, unserved
+from ....services.unserved import unserved
 from ..auth.visibility import narrowed
 from .dependencies import Components
 
@@ -50,15 +51,7 @@ def unserved_tasks(
 ) -> list[UnservedTasks]:
     """Return what jobs need and no worker serves; nothing if the workers are not known."""
     missing = [] if workers is None else unserved(definitions, workers, outside=here.settings.bridged_queues)
-    return [_shown(each) for each in missing[:MAX_UNSERVED]]
-
-
-def _shown(missing: Unserved) -> UnservedTasks:
-    return UnservedTasks(
-        queue=missing.queue,
-        jobs=list(missing.jobs[:_MAX_JOBS]),
-        function=missing.function,
-        nearest=missing.nearest,
-        elsewhere=missing.elsewhere,
-        message=str(missing),
-    )
+    return [
+        UnservedTasks.model_validate(asdict(each) | {"jobs": each.jobs[:_MAX_JOBS], "message": str(each)})
+        for each in missing[:MAX_UNSERVED]
+    ]
