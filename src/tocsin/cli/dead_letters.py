@@ -229,27 +229,9 @@ def _resolution_line(resolution: Resolution) -> Text:
 
 
 def as_json(letter: Letter) -> dict[str, object]:
-    fact, resolved = letter.state.fact, letter.state.resolved
-    return {
-        "id": letter.id,
-        "job": letter.job,
-        "resolved": resolved is not None,
-        "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.document()},
-        "letter": fact.document(exclude_none=True),
-        "text": _text(fact) if isinstance(fact, PoisonMessage) else None,
-        "replays": [
-            {
-                "number": replay.fact.number,
-                "time": replay.at,
-                "execution_id": replay.execution_id,
-                "status": _status_name(status),
-                "input": replay.fact.input,
-                "by": replay.fact.by,
-                "reason": replay.fact.reason,
-            }
-            for replay, status in zip(letter.state.replays, letter.replays, strict=True)
-        ],
-    }
+    fact, document = letter.state.fact, letter.document(_status_name)
+    replays = document.pop("replays")
+    return {**document, "text": _text(fact) if isinstance(fact, PoisonMessage) else None, "replays": replays}
 
 
 def page(letter: Letter) -> list[RenderableType]:

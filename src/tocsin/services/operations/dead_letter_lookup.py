@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeAlias
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from ... import subjects
 from ...domain import dead_letter, execution
@@ -35,10 +36,28 @@ class Letter:
         """Sequence of the newest fact, or foreign message."""
         return self.facts[-1].sequence
 
-    @property
-    def events(self) -> tuple[Recorded[Message], ...]:
-        """The events of the dead letter, without foreign messages."""
-        return tuple(self.facts)
+    def document(self, name_of: Callable[[Status], str] = attrgetter("value")) -> dict[str, Any]:
+        """Return the state for JSON; `name_of` returns the name of the status of a replay."""
+        resolved = self.state.resolved
+        return {
+            "id": self.id,
+            "job": self.job,
+            "resolved": resolved is not None,
+            "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.document()},
+            "letter": self.state.fact.document(exclude_none=True),
+            "replays": [
+                {
+                    "number": replay.fact.number,
+                    "time": replay.at,
+                    "execution_id": replay.execution_id,
+                    "status": name_of(status),
+                    "input": replay.fact.input,
+                    "by": replay.fact.by,
+                    "reason": replay.fact.reason,
+                }
+                for replay, status in zip(self.state.replays, self.replays, strict=True)
+            ],
+        }
 
 
 async def find(

@@ -174,7 +174,7 @@ async def list_dead_letters(
 async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId, job: LetterJob = None) -> DeadLetterDetails:
     """Show a dead letter: every attempt, the last error, and the status of its replays."""
     letter = await _visible_letter(here, caller, id, job)
-    details = _details(letter)
+    details = DeadLetterDetails.model_validate(letter.document())
     details.permitted = [*await _permitted(here, caller, Run.of(letter))]
     return details
 
@@ -188,7 +188,7 @@ async def get_dead_letter_events(
 ) -> DeadLetterFacts:
     """List the events of a dead letter."""
     letter = await _visible_letter(here, caller, id, job)
-    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.events])
+    return DeadLetterFacts(id=letter.id, job=letter.job, facts=[StoredFact.of(recorded) for recorded in letter.facts])
 
 
 @router.post("/{id}/replay", status_code=202, operation_id="replayDeadLetter", responses=documented(404, 409))
@@ -274,27 +274,3 @@ async def _replayable_letter(here: Components, caller: Principal, given: str, jo
     if not await here.visibility.permits_replay(caller, Run.of(letter)):
         raise forbidden(caller, Permission.REPLAY)
     return letter
-
-
-def _details(letter: Letter) -> DeadLetterDetails:
-    state = letter.state
-    resolved = state.resolved
-    return DeadLetterDetails(
-        id=letter.id,
-        job=letter.job,
-        resolved=resolved is not None,
-        resolution=None if resolved is None else {"time": resolved.time, **resolved.message.document()},
-        letter=state.fact.document(exclude_none=True),
-        replays=[
-            ReplayState(
-                number=replay.fact.number,
-                time=replay.at,
-                execution_id=replay.execution_id,
-                status=status.value,
-                input=replay.fact.input,
-                by=replay.fact.by,
-                reason=replay.fact.reason,
-            )
-            for replay, status in zip(state.replays, letter.replays, strict=True)
-        ],
-    )
