@@ -1,4 +1,4 @@
-"""The command line: a package for each noun, composed in `app.py`."""
+"""The command line: a module or a package for each noun, composed in `app.py`."""
 
 import atexit
 import gc
