@@ -3,7 +3,7 @@
 Each field is optional. A field that is not set changes nothing, so that a limit can be set alone.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Reversible
 from dataclasses import replace
 from typing import Annotated, Final, TypeAlias
 
@@ -13,7 +13,7 @@ from .definition import DefinitionError, DefinitionProblem, JobDefinition, Timeo
 from .definition.errors import problems
 from .documented_model import DocumentedModel
 from .duration import short
-from .events import Message, PolicyDefined, Recorded
+from .events import Message, PolicyDefined, Recorded, newest_of
 from .formats.document import listed, nearest
 
 MAX_JOBS: Final = 1_000_000
@@ -62,13 +62,10 @@ class PolicyError(DefinitionError):
     code = "invalid-policy"
 
 
-def fold(facts: Iterable[Recorded[Message]]) -> Policy:
+def fold(facts: Reversible[Recorded[Message]]) -> Policy:
     """Return the policy after the events of its scope, oldest first."""
-    policy = NO_POLICY
-    for recorded in facts:
-        if isinstance(recorded.message, PolicyDefined):
-            policy = policy_of(recorded.message)
-    return policy
+    newest = newest_of(facts, PolicyDefined)
+    return NO_POLICY if newest is None else policy_of(newest.message)
 
 
 def policy_of(fact: PolicyDefined) -> Policy:
