@@ -1,11 +1,10 @@
 """The record of an execution, one row of the history."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import JsonValue
+import msgspec
 
 from .events import JobState
 
@@ -20,12 +19,9 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 OPEN: Final = frozenset({"pending", "running"})
 """The statuses of executions and steps that are not over."""
 _ENDS: Final[Mapping[Status, JobState]] = {"completed": "completed", "failed": "discarded", "cancelled": "cancelled"}
-_PHASES: Final[tuple[Phase, ...]] = ("active", "retryable", "scheduled")
-"""The phases of steps, the first of which is the state of the execution."""
 
 
-@dataclass(slots=True)
-class StepRecord:
+class StepRecord(msgspec.Struct, gc=False):
     """One step: its first start, its last end, and its last failure."""
 
     status: Status = "pending"
@@ -34,7 +30,7 @@ class StepRecord:
     ended_at: datetime | None = None
     error: str | None = None
     worker: str | None = None
-    result: JsonValue = None
+    result: Any = None
     phase: Phase | None = None
     """What an open step waits for, or that a worker has it; None: a worker may take it, or it is over."""
 
@@ -61,8 +57,7 @@ class Recoveries(NamedTuple):
 NEVER_LOST: Final = Recoveries()
 
 
-@dataclass(slots=True)
-class ExecutionRecord:
+class ExecutionRecord(msgspec.Struct, gc=False):
     """One execution.
 
     `started_at` is always present (hip-62): until a step starts it is the time of the admission, and before that the
@@ -82,11 +77,11 @@ class ExecutionRecord:
     attempt: int = 1
     worker: str | None = None
     error: str | None = None
-    steps: dict[str, StepRecord] = field(default_factory=dict)
+    steps: dict[str, StepRecord] = {}
     error_type: str | None = None
     traceback: str | None = None
     reason: str | None = None
-    result: JsonValue = None
+    result: Any = None
     tags: tuple[str, ...] = ()
     created_by: str | None = None
     replay_of: str | None = None
@@ -116,14 +111,10 @@ class ExecutionRecord:
         """Return its state as a job of the Open Job Spec; None: it was skipped."""
         if self.status not in OPEN:
             return _ENDS.get(self.status)
-        phases = {step.phase for step in self.steps.values() if step.status in OPEN}
-        return next((phase for phase in _PHASES if phase in phases), "available")
-
-    @property
-    def request_fields(self) -> tuple[object, ...]:
-        """Return the fields of the request, which later events do not change."""
-        request = self.trigger, self.scheduled_time, self.tags, self.created_by, self.replay_of, self.definition
-        return *request, self.shard, self.occurrence_id, self.start_delay_ms, self.queue
+        phases = [step.phase for step in self.steps.values() if step.status in OPEN]
+        if "active" in phases:
+            return "active"
+        return "retryable" if "retryable" in phases else "scheduled" if "scheduled" in phases else "available"
 
     @property
     def has_started(self) -> bool:

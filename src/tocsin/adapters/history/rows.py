@@ -124,6 +124,20 @@ def plain(text: str | None) -> str | None:
     return text.replace("\0", "\ufffd") if text is not None and "\0" in text else text
 
 
+EXECUTION: Final = tuple(
+    {"job": "job_name", "steps": "dag_state"}.get(name, name) for name in ExecutionRecord.__struct_fields__
+)
+"""The columns of the fields of a record."""
+_TEXTS: Final = ("error", "worker", "error_type", "traceback", "reason", "agent", "created_by", "queue")
+ENCODERS: Final[Mapping[str, Callable[[Any], object]]] = {
+    **dict.fromkeys(_TEXTS, plain),
+    "dag_state": json_text,
+    "result": lambda result: None if result is None else json_text(result),
+    "tags": lambda tags: json_text(tags) if tags else None,
+}
+"""The encoders of some of their values."""
+
+
 class LetterKeys:
     """The keys under which the history keeps dead letters.
 

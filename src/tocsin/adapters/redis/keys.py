@@ -26,10 +26,11 @@ An absent field of a hash is None.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any, Final, TypeAlias
 
+import msgspec
+from msgspec.structs import astuple
 from pydantic import TypeAdapter
 from pydantic_core import from_json
 from redis.asyncio import Redis
@@ -141,42 +142,21 @@ invariant.
 """
 
 _ABSENT: Final[dict[str, Any]] = dict.fromkeys(("completed_at", "duration_ms", "worker", "error"))
-_VALUES: Final = (
-    *(
-        "execution_id",
-        "trigger",
-        "scheduled_time",
-        "replay_of",
-        "definition",
-        "shard",
-        "occurrence_id",
-        "start_delay_ms",
-    ),
-    *("started_at", "completed_at", "status", "duration_ms", "attempt", "was_handed_over"),
-)
-_TEXTS: Final = ("created_by", "queue", "error", "worker", "error_type", "traceback", "reason", "agent")
-_STEPS: Final = TypeAdapter(dict[str, StepRecord])
+_STEPS: Final = msgspec.json.Decoder(dict[str, StepRecord]).decode
 _LETTER: Final = TypeAdapter(DeadLetterRow)
 _JOB: Final = TypeAdapter(JobRow)
 
 
 def execution_hash(record: ExecutionRecord) -> Values:
-    values: dict[str, Any] = {name: getattr(record, name) for name in _VALUES}
-    texts = {name: plain(getattr(record, name)) for name in _TEXTS}
-    parts = {
-        "job_name": record.job,
-        "tags": json_text(record.tags) if record.tags else None,
-        "dag_state": json_text(record.steps),
-        "result": None if record.result is None else json_text(record.result),
-        "recoveries": json_text(record.recoveries) if any(record.recoveries) else None,
-    }
-    return _hash(values | texts | parts)
+    columns = dict(zip(rows.EXECUTION, astuple(record), strict=True)) | {"duration_ms": record.duration_ms}
+    parts = {name: encode(columns[name]) for name, encode in rows.ENCODERS.items()}
+    return _hash({**columns, **parts, "recoveries": json_text(record.recoveries) if any(record.recoveries) else None})
 
 
 def execution_record(stored: Hash) -> ExecutionRecord:
     row = _execution(stored)
-    steps = _STEPS.validate_json(stored["dag_state"])
-    names = {field.name for field in fields(ExecutionRecord)} & row.keys()
+    steps = _STEPS(stored["dag_state"])
+    names = {*ExecutionRecord.__struct_fields__} & row.keys()
     return ExecutionRecord(job=stored["job_name"], steps=steps, **{name: row[name] for name in names})
 
 

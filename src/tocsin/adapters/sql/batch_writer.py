@@ -5,11 +5,14 @@ the batch. A second recorder waits there for the first, and then finds the offse
 offset last knows the rows of open executions without reading them, because no other recorder wrote any since. It drops
 this cache with the first transaction that fails.
 
-A row is written as a whole once, and then only its progress, because most of its indexes do not contain progress.
+Of a row, only the columns that change are written: most indexes do not contain these.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from operator import itemgetter
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import compress
+from operator import ne
+from typing import Any, TypeAlias
 
 from sqlalchemy import Connection, select, update
 
@@ -17,6 +20,7 @@ from ...domain import dead_letter, history, job_record, totals
 from ...domain.dead_letter import Letter, LetterName
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
+from ...domain.execution_record import ExecutionRecord
 from ...domain.last_run import last_runs
 from ...ports import Encoded
 from ...subjects import Stream
@@ -28,6 +32,9 @@ from .events import EventsWriter
 from .tables import dead_letters, execution_tags, executions, jobs, offsets
 from .tables import last_runs as last_runs_table
 from .totals import TotalsWriter
+
+Mask: TypeAlias = tuple[bool, ...]
+"""Whether a row is new, and which of `rows.EXECUTION` are written."""
 
 
 class BatchWriter:
@@ -42,9 +49,7 @@ class BatchWriter:
         # Use the returned row: not every driver counts the rows of an insert.
         self._step = f"{encoding.update(offsets, ('sequence',), *place, 'sequence')} RETURNING sequence"
         self._first = f"{encoding.insert(offsets, (*place, 'sequence'))} RETURNING sequence"
-        self._new = encoding.into(executions, (*rows.PROGRESS, *rows.REQUEST))
-        self._execution = encoding.update(executions, (*rows.PROGRESS, *rows.REQUEST[:-1]), "execution_id")
-        self._progress = encoding.update(executions, rows.PROGRESS, "execution_id")
+        self._plans = dict[Mask, tuple[str, Sequence[tuple[int, Callable[[Any], object] | None]]]]()
         self._tag = encoding.insert(execution_tags, rows.TAG)
         self._letter = encoding.upsert(dead_letters, rows.DEAD_LETTER, "letter_id")
         self._job = encoding.upsert(jobs, rows.JOB, "job_name")
@@ -95,20 +100,8 @@ class BatchWriter:
         for row in read_rows(connection, select(executions), executions.c.execution_id, stored):
             known[row.execution_id] = rows.execution_record(row)
         changed = history.fold(known, messages, opens=opens)
+        self._write_executions(connection, known, changed)
         encoding = self._encoding
-        new_rows, complete_rows, progress = list[rows.Values](), list[rows.Values](), list[rows.Values]()
-        for name, record in changed.items():
-            if (before := known.get(name)) is None:
-                new_rows.append(rows.execution_values(record, encoding))
-            elif before.request_fields == record.request_fields:
-                progress.append(rows.progress_values(record, encoding))
-            else:
-                complete_rows.append(rows.execution_values(record, encoding))
-        for values in (new_rows, complete_rows, progress):
-            values.sort(key=itemgetter(-1))  # sorted by id, because neighbouring rows are faster to write in order
-        write_rows(connection, self._new, new_rows)
-        write_rows(connection, self._execution, complete_rows)
-        write_rows(connection, self._progress, progress)
         tagged = (
             new for name, new in changed.items() if new.tags and (name not in known or known[name].tags != new.tags)
         )
@@ -121,6 +114,33 @@ class BatchWriter:
         self._totals.add(connection, totals.growth_of_log(known, changed, messages, letters.values()), self.cache)
         self.cache.executions.keep(changed)
         return changed
+
+    def _write_executions(
+        self, connection: Connection, known: Mapping[str, ExecutionRecord], changed: Mapping[str, ExecutionRecord]
+    ) -> None:
+        """Write rows in the order of their ids, because neighbouring rows are faster to write."""
+        parts = defaultdict[Mask, list[rows.Values]](list)
+        for name in sorted(changed):
+            values, before = rows.execution_values(changed[name]), known.get(name)
+            stored = rows.NEW_EXECUTION if before is None else rows.execution_values(before)
+            parts[before is None, *map(ne, values, stored)].append(values)
+        parts.pop((False,) * (1 + len(rows.EXECUTION)), None)  # nothing changes
+        for mask, part in parts.items():
+            if mask not in self._plans:
+                self._plans[mask] = self._plan(mask)
+            statement, columns = self._plans[mask]
+            of_part = [tuple([encode(row[at]) if encode else row[at] for at, encode in columns]) for row in part]
+            write_rows(connection, statement, of_part)
+
+    def _plan(self, mask: Mask) -> tuple[str, Sequence[tuple[int, Callable[[Any], object] | None]]]:
+        """Return a statement, and the place and the encoder of each of its values."""
+        is_new, *is_written = mask
+        places = [place for place in compress(range(len(rows.EXECUTION)), is_written) if place != rows.RECOVERIES]
+        names, encoders = [rows.EXECUTION[place] for place in places], rows.execution_encoders(self._encoding)
+        columns = [(place, encoders.get(name)) for place, name in zip(places, names, strict=True)]
+        if is_new:
+            return self._encoding.into(executions, (*names, "id")), [*columns, (rows.ID, rows.uuid_of)]
+        return self._encoding.update(executions, names, "execution_id"), [*columns, (rows.ID, None)]
 
     def _record_letters(
         self, connection: Connection, letters: Mapping[LetterName, Letter], resolved: Collection[LetterName]

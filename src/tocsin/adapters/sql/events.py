@@ -5,6 +5,7 @@ or two, and a long execution never has its events written again. A body goes fro
 has a row for each event, since its newest events and the events of a time are read.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import product
@@ -61,24 +62,28 @@ class EventsWriter:
         """
         if not encoded:
             return
-        events: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+        events = defaultdict[tuple[str, str], list[tuple[Any, ...]]](list)
         left_out = dict[JobOfStream, Removal]()
         for event in encoded:
-            subject = event.subject
-            kind, job, id_, _ = subject.split(".", 3)
+            kind, job, id_, _ = event.subject.split(".", 3)
             if only is not None and id_ not in only and kind == "execution":
                 left_out[subjects.name(job), self._installation, Stream.LOG.value] = event.time, event.sequence
-                continue
-            if (of_id := events.get((id_, job))) is None:
-                events[id_, job] = of_id = []
-            of_id.append((event.sequence, subject, event.time, msgspec.Raw(event.body)))
+            else:
+                events[id_, job].append((event.sequence, event.subject, event.time, msgspec.Raw(event.body)))
         # All rows have the time of the newest event, so that their order is that of the transactions.
         common = self._installation, self._encoding.time(encoded[-1].time)
         names = {job: subjects.name(job) for job in {job for _, job in events}}
         rows = [
-            (id_, common[0], names[job], common[1], part[-1][0], _encode(part))
+            (
+                id_,
+                common[0],
+                names[job],
+                common[1],
+                part[-1][0],
+                bytearray(_encode(part)),
+            )  # SQLite's driver looks for an adapter of `bytes`
             for (id_, job), of_id in events.items()
-            for part in _parts(of_id)
+            for part in (of_id[start : start + MAX_ROW_EVENTS] for start in range(0, len(of_id), MAX_ROW_EVENTS))
         ]
         write_rows(connection, self._execution, rows)
         _note_removed(connection, left_out)
@@ -91,14 +96,6 @@ class EventsWriter:
             row = subjects.name(job), kind, event.sequence, installation, time(event.time), bytes(event.body)
             rows.append(row)
         write_rows(connection, self._ledger, rows)
-
-
-def _parts(events: list[tuple[Any, ...]]) -> Iterator[list[tuple[Any, ...]]]:
-    if len(events) <= MAX_ROW_EVENTS:
-        yield events
-        return
-    for start in range(0, len(events), MAX_ROW_EVENTS):
-        yield events[start : start + MAX_ROW_EVENTS]
 
 
 def events(

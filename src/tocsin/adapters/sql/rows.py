@@ -1,18 +1,18 @@
 """Conversion of records to rows and back, and of rows to the port's rows."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from datetime import datetime, timedelta
-from operator import attrgetter
 from typing import Any, Final, TypeAlias
 from uuid import UUID, uuid5
 
+from msgspec.structs import astuple
 from sqlalchemy import Row as SqlRow
 
 from ...domain.dead_letter import Letter
 from ...domain.definition import JobDefinition
-from ...domain.execution_record import ExecutionRecord, Recoveries, StepRecord
+from ...domain.execution_record import NEVER_LOST, ExecutionRecord, Recoveries, StepRecord
 from ...domain.job_record import JobRecord
 from ...domain.last_run import LastRun
 from ...domain.text import error_pattern
@@ -32,51 +32,28 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 _RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
-_SAME: Final = ("trigger", "replay_of", "definition", "shard", "occurrence_id", "start_delay_ms", "execution_id")
-REQUEST: Final = ("id", "job_name", "scheduled_time", "tags", "created_by", "queue", *_SAME)
-"""The columns of the request, which never change."""
-
-_TEXTS: Final = ("error", "worker", "error_type", "traceback", "reason", "agent")
-PROGRESS: Final = (
-    *("started_at", "completed_at", "duration_ms", "dag_state", "result", "was_handed_over"),
-    *("status", "attempt", "job_state", *_TEXTS, *_RECOVERIES),
-)
-"""The columns of the progress."""
-_SAME_OF: Final = attrgetter(*_SAME)
-_TEXTS_OF: Final = attrgetter(*_TEXTS)
+EXECUTION: Final = (*rows.EXECUTION, *_RECOVERIES, "job_state", "duration_ms")
+"""The names of `execution_values`: the columns of an execution but for its `id`, and `recoveries`, which has four."""
+_DEFAULTS: Final = {"attempt": 1, "was_handed_over": False, "recoveries": NEVER_LOST, "tags": ()}
+NEW_EXECUTION: Final = tuple((_DEFAULTS | dict.fromkeys(_RECOVERIES, 0)).get(name) for name in EXECUTION)
+"""The values of a row of which no column is written."""
+ID: Final = EXECUTION.index("execution_id")
+RECOVERIES: Final = EXECUTION.index("recoveries")
 
 
-def execution_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """Return the columns `PROGRESS` and `REQUEST`.
-
-    The same log gives the same row, including its `id`.
-    """
-    at, tags = encoding.time(record.scheduled_time), json_text(record.tags) if record.tags else None
-    own = uuid_of(record.execution_id), record.job, at, tags, plain(record.created_by), plain(record.queue)
-    return (*_progress(record, encoding), *own, *_SAME_OF(record))
+def execution_values(record: ExecutionRecord) -> Values:
+    """Return the values of a record, not encoded."""
+    return (*astuple(record), *record.recoveries, record.job_state, record.duration_ms)
 
 
-def progress_values(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """Return the columns `PROGRESS`, and the execution's id at the end."""
-    return (*_progress(record, encoding), record.execution_id)
-
-
-def _progress(record: ExecutionRecord, encoding: Encoding) -> Values:
-    """Return the columns `PROGRESS`; few values are looked up by name, for speed."""
-    duration, was_handed_over = record.duration_ms, record.was_handed_over
-    return (
-        encoding.time(record.started_at),
-        encoding.time(record.completed_at),
-        None if duration is None else min(duration, MAX_INTEGER),
-        json_text(record.steps),
-        None if record.result is None else json_text(record.result),
-        int(was_handed_over)
-        if encoding.is_file
-        else was_handed_over,  # SQLite's driver looks for an adapter of a `bool`
-        *(record.status, record.attempt, record.job_state),
-        *[text if text is None else plain(text) for text in _TEXTS_OF(record)],
-        *record.recoveries,
-    )
+def execution_encoders(encoding: Encoding) -> Mapping[str, Callable[[Any], object]]:
+    """Return the encoders of values by column; other columns have the value itself."""
+    return {
+        **rows.ENCODERS,
+        **dict.fromkeys(("started_at", "completed_at", "scheduled_time"), encoding.time),
+        "duration_ms": lambda duration: duration and min(duration, MAX_INTEGER),
+        "was_handed_over": int if encoding.is_file else bool,  # SQLite's driver looks for an adapter of a `bool`
+    }
 
 
 def execution_record(row: Row) -> ExecutionRecord:
@@ -121,7 +98,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 _OF_ROW: Final = [field.name for field in fields(ExecutionRow)]
-_OF_RECORD: Final = [field.name for field in fields(ExecutionRecord) if field.name in {*PROGRESS, *REQUEST}]
+_OF_RECORD: Final = [name for name in ExecutionRecord.__struct_fields__ if name in EXECUTION and name != "recoveries"]
 
 TAG: Final = ("tag", "scheduled_time", "execution_id")
 
