@@ -161,6 +161,17 @@ async def test_available_events_are_recorded_together_within_limit(
         assert [row.status for row in (await history.executions()).rows] == ["completed"]
 
 
+@pytest.mark.parametrize(("busy", "pause"), [(3, 1.0), (4, 0.25)])
+async def test_pause_is_longer_after_many_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: int, pause: float
+) -> None:
+    monkeypatch.setattr(recorder, "BUSY_EVENTS", busy)
+    async with troubled(tmp_path) as history:
+        recording = Recorder(cast("EventLog", ScriptedLog()), history, clock := Clock(1), Stream.LOG, past=None)
+        assert [batch.upto async for batch in recording.recorded()] == [4]
+        assert clock.slept == [pause]
+
+
 async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:
     async with troubled(tmp_path, None, SequenceConflict()) as history:
         clock, log = Clock(sleeps=1), InMemoryEventLog()
