@@ -68,7 +68,7 @@ class Reader(Protocol):
         ...
 
     def newest_known(self, scope: str) -> int | None:
-        """Return the number of the newest event of a scope in memory; None: the scope is not in memory."""
+        """Return the number of a scope's newest event; None: it is not in memory."""
         ...
 
     @property

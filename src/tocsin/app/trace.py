@@ -1,4 +1,4 @@
-"""The steps of a graph, and the plan that one call of its function makes."""
+"""The steps of a graph, and the plan of a call of its function."""
 
 import functools
 import inspect

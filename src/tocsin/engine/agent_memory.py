@@ -32,7 +32,10 @@ _refused: Final = telemetry.meter().create_counter(
 
 
 class Shares:
-    """Amounts that processes use: those of each name, and of all names without an account of their own, are limited."""
+    """Limits on amounts that processes use.
+
+    Each name has a limit, and all names without an account of their own have one together.
+    """
 
     def __init__(self, per_name: int, together: int, reserved: Collection[str] = ()) -> None:
         """Start empty; `reserved`: the names of agents with an account of their own."""

@@ -65,7 +65,7 @@ async def push(
 
 
 def made_ids(here: Components, request: Request, number: int = 1) -> tuple[list[str], bool]:
-    """Return ids for the jobs of a request, and whether an earlier try may have enqueued them.
+    """Return ids for jobs, and whether an earlier try may have enqueued them.
 
     With an idempotency key, the ids are made from the key, so that a repeated request finds what the first enqueued.
     """
