@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -48,19 +47,7 @@ class Old:
             opened_once(lambda: open_history(f"sqlite:///{world.folder}/history.db"))
         )
 
-        async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
-            raise NotImplementedError
-
-        return Operator(
-            world.log,
-            world.stored,
-            world.projections,
-            world.clock,
-            history=history,
-            queues=unused,
-            status=unused,
-            settings=world.settings,
-        )
+        return world.operator(history)
 
     async def store(self, *facts: Message) -> None:
         """Store the events of the run, and record them in the history."""

@@ -34,9 +34,11 @@ from tocsin.services.definition_settings import UnheardStreams
 from tocsin.services.health import Finding
 from tocsin.services.health.findings import warn
 from tocsin.services.health.leadership import Leadership, Lease
+from tocsin.services.installation_operator import OpenHistory
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
+from tocsin.services.operator import Operator
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Reaches, Sees
 from tocsin.services.webhooks import Webhooks
@@ -89,6 +91,15 @@ class World:
         self.webhooks = Webhooks(self.registry.jobs, opened, self.webhook_queue, self.clock, KEY)
         self.fetches = TaskFetches(self.log, self.fetch_channel, self.clock)
         self.client = self.copy()
+
+    def operator(self, history: OpenHistory) -> Operator:
+        """Return an operator that reads neither queues nor the status."""
+
+        async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
+            raise NotImplementedError
+
+        parts = self.log, self.stored, self.projections, self.clock
+        return Operator(*parts, history=history, queues=unused, status=unused, settings=self.settings)
 
     async def status(self) -> dict[str, Any]:
         """An in-memory installation has none."""

@@ -109,22 +109,9 @@ async def test_execution_continues_the_trace_of_its_caller(world: World, given: 
 @pytest.mark.parametrize("transport", ["nats", "http"])
 async def test_execution_continues_the_current_trace(world: World, transport: str) -> None:
     """A command line, or a program with an operator, is itself part of a trace."""
-
-    async def unused(*_: object) -> Any:  # noqa: ANN401 - never called
-        raise NotImplementedError
-
     operator: Operator = HttpOperator(ApiClient(world.client), world.clock)
     if transport == "nats":
-        operator = Operator(
-            world.log,
-            world.stored,
-            world.projections,
-            world.clock,
-            history=lambda: nullcontext(world.history),
-            queues=unused,
-            status=unused,
-            settings=world.settings,
-        )
+        operator = world.operator(lambda: nullcontext(world.history))
     provider = TracerProvider()
     with provider.get_tracer("program").start_as_current_span("release") as span:
         await operator.sql(f"{CREATE}; EXECUTE JOB nightly")
