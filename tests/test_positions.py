@@ -60,10 +60,10 @@ def claims_of(agent: str, *, text: str = "") -> tuple[TaskBoard, list[AgentClaim
 async def test_end_of_each_claim_is_requested() -> None:
     log = InMemoryEventLog()
     board, claims = claims_of(agent_key("w", AGENT))
-    releases = Releases(log, board, log.clock)
+    releases = Releases(log, board, log.clock, KEY)
     for claim in (*claims, *claims):  # the second time, it is requested already
         await releases.release(claim, "lease_over")
-    assert [subjects.job_of(recorded.subject) for recorded in await log.read("timer.>")] == list(JOBS)
+    assert [subjects.job_of(recorded.subject) for recorded in await log.read("report.>")] == list(JOBS)
 
 
 async def test_each_too_large_task_is_refused() -> None:
@@ -73,9 +73,9 @@ async def test_each_too_large_task_is_refused() -> None:
     agents.receive("w", AGENT, json.dumps(announced).encode())
     agents.read()
     board, claims = claims_of(agent_key("w", AGENT), text="x" * MAX_BYTES)
-    releases, heartbeats = Releases(log, board, log.clock), LastHeartbeats(log, log.clock, KEY)
+    releases, heartbeats = Releases(log, board, log.clock, KEY), LastHeartbeats(log, log.clock, KEY)
     await TaskSender(channel, agents, releases, heartbeats, log.clock, KEY).send(claims)
-    assert [subjects.job_of(recorded.subject) for recorded in await log.read("timer.>")] == list(JOBS)
+    assert [subjects.job_of(recorded.subject) for recorded in await log.read("report.>")] == list(JOBS)
 
 
 def test_fetch_has_each_of_its_claims() -> None:

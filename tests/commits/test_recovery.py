@@ -24,6 +24,7 @@ from tocsin.domain.events import (
     Paused,
     Recorded,
     Recovered,
+    Released,
     Report,
     Resumed,
     RetryScheduled,
@@ -259,6 +260,7 @@ async def test_execution_that_is_lost_too_often_is_abandoned() -> None:
     await work.trigger("nightly")
     for _ in range(Policy().max_attempts + 1):
         await work.pass_time(THRESHOLD + 60)
+        await deliver(work)
     assert len(await found(work, Recovered)) == Policy().max_attempts
     [failed] = await found(work, Failed)
     assert failed.reason == "abandoned"
@@ -476,6 +478,7 @@ async def test_abandoned_execution_frees_its_lock() -> None:
     defective(work)
     for _ in range(Policy().max_attempts + 1):
         await work.pass_time(THRESHOLD + 60)
+        await deliver(work)
     [failed] = await found(work, Failed)
     assert (failed.error.type, failed.error.retryable) == ("abandoned", False)
     assert "recovered 3 times" in failed.error.message
@@ -491,8 +494,31 @@ async def test_execution_lost_too_long_ago_is_abandoned() -> None:
     await lose(work)
     work.installation.clock.advance(Policy().max_age.total_seconds() + THRESHOLD)
     await work.runner.run()
+    await deliver(work)
     [failed] = await found(work, Failed)
     assert failed.error.message.endswith("more than 24h ago")
+
+
+async def test_unread_success_precedes_the_end_of_a_lost_execution() -> None:
+    """A worker that lost its claim completed the task, and the leader has not read that when it abandons the execution."""
+    work = Work()
+    [success] = await begin(work, timeout=3600)
+    [claim] = await found(work, Started)
+    [task] = [one for one in await work.installation.events() if isinstance(one.message, Dispatched)]
+    fields = {name: getattr(claim, name) for name in ("job", "execution_id", "step", "attempt", "delivery")}
+    defective(work)
+    await work.installation.store(Released(**fields, task=task.sequence, reason="handed_back"))
+    await work.pass_time(2)
+    work.installation.clock.advance(Policy().max_age.total_seconds() + THRESHOLD)
+    work.installation.publish(Stream.REPORTS, success, subjects.subject_of(success))
+    work.runner = Runner(work.installation, [[name for name in NAMES if name != "dag_advancer"]])
+    await work.runner.run()
+    [report] = await deliver(work)
+    assert (report.attempt, report.error and report.error.type) == (0, "abandoned")
+    work.runner = Runner(work.installation, [NAMES])
+    await work.runner.run()
+    assert len(await found(work, Completed)) == 1
+    assert await found(work, Failed) == []
 
 
 async def test_lost_execution_of_a_deleted_job_is_abandoned() -> None:
@@ -500,6 +526,7 @@ async def test_lost_execution_of_a_deleted_job_is_abandoned() -> None:
     await lose(work)
     await work.installation.store(Deleted(job="nightly", previous=1))
     await work.pass_time(THRESHOLD)
+    await deliver(work)
     [failed] = await found(work, Failed)
     assert failed.error.message.endswith("job was deleted")
 

@@ -17,7 +17,6 @@ from tocsin.domain.events import (
     Exhausted,
     Failed,
     Failure,
-    LeaseTimer,
     Lost,
     Message,
     Plan,
@@ -170,8 +169,7 @@ def test_a_claim_needs_the_newest_task(sequence: int, *, granted: bool) -> None:
 
 
 def test_a_lease_of_no_step_ends_nothing() -> None:
-    timer = LeaseTimer(job=JOB, execution_id=ID, step="gone", attempt=1, delivery=1, task=2)
-    assert execution.release(after(admitted(), task(), started()), timer, reason="lease_over") == []
+    assert execution.release(after(admitted(), task(), started()), "gone", reason="lease_over") == []
 
 
 def test_a_task_repeats_its_step_and_its_plan() -> None:
@@ -309,25 +307,27 @@ def test_the_end_says_whether_a_letter_is_kept(*, dead_letter: bool) -> None:
     [failed] = execution.fail(state, report("failed", error=BOOM), at=NOON)
     assert isinstance(failed, Failed)
     assert (failed.dead_letter, failed.fence, failed.step_completed) == (dead_letter, 7, False)
-    [abandoned] = execution.give_up(state, reason="abandoned", error=BOOM)
+    [abandoned] = execution.give_up(state, "abandoned", BOOM)
     assert (abandoned.dead_letter, abandoned.fence, abandoned.error) == (dead_letter, 7, BOOM)
 
 
 def test_one_started_step_keeps_all_from_expiring() -> None:
     mortal = PAIR.changed(expires_at=LATER)
-    assert execution.expire(after(admitted(mortal), task("a"), task("b"), started("a"))) == []
-    [failed] = execution.expire(after(admitted(mortal), task("a")))
-    assert failed.cancelled_steps == ("b",)
-    assert failed.error is not None
-    assert (failed.error.type, failed.error.retryable) == ("expired", False)
+    assert execution.expiry(after(admitted(mortal), task("a"), task("b"), started("a"))) is None
+    state = after(admitted(mortal), task("a"))
+    error = execution.expiry(state)
+    assert error is not None
+    assert (error.type, error.retryable) == ("expired", False)
+    [failed] = execution.give_up(state, "expired", error)
+    assert (failed.cancelled_steps, failed.error) == (("b",), error)
 
 
 COMPLETED = Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
 FAILED = Failed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")
 ENDS: dict[str, Callable[[Execution], object]] = {
     "cancel": execution.cancel,
-    "expire": execution.expire,
-    "give up": lambda state: execution.give_up(state, reason="timed_out", error=BOOM),
+    "expire": lambda state: execution.give_up(state, "expired", BOOM),
+    "give up": lambda state: execution.give_up(state, "timed_out", BOOM),
 }
 
 

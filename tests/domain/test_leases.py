@@ -1,7 +1,7 @@
 """Claims under a lease, executions that wait for their time, and those whose time is over."""
 
 from datetime import timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -19,7 +19,6 @@ from tocsin.domain.events import (
     Dispatched,
     Failed,
     Failure,
-    LeaseTimer,
     Message,
     Recorded,
     Released,
@@ -31,6 +30,7 @@ from tocsin.domain.events.message import ReleasedReason
 from tocsin.domain.execution import ClaimDenied, Execution, Phase
 
 DEATH = Death(agent="w", at=NOON)
+SECOND = timedelta(seconds=1)
 TWICE = RetryPolicy(max_attempts=2, initial_delay=30, jitter=0)
 
 
@@ -42,10 +42,6 @@ def task(attempt: int = 1) -> Dispatched:
 
 def claim(delivery: int = 1, *, attempt: int = 1, lease: float | None = 30.0) -> Started:
     return Started(job=JOB, execution_id=ID, step="main", attempt=attempt, delivery=delivery, worker="w", lease=lease)
-
-
-def timer(task_: int, delivery: int = 1, attempt: int = 1) -> LeaseTimer:
-    return LeaseTimer(job=JOB, execution_id=ID, step="main", attempt=attempt, delivery=delivery, task=task_)
 
 
 def released(task_: int, delivery: int = 1, **more: Any) -> Released:  # noqa: ANN401 - fields
@@ -75,7 +71,7 @@ RETRIED = validated(
 
 @pytest.mark.parametrize("reason", ["lease_over", "handed_back"])
 def test_released_claim_is_dispatched_again_as_same_attempt(reason: Any) -> None:  # noqa: ANN401 - a literal
-    [fact] = execution.release(after(*HELD), timer(2), reason=reason)
+    [fact] = execution.release(after(*HELD), "main", reason=reason)
     assert (fact.attempt, fact.delivery, fact.task, fact.reason) == (1, 1, 2, reason)
     [again] = execution.dispatch_missing(after(*HELD, fact), at=NOON, key=KEY)
     assert again == task()
@@ -85,24 +81,62 @@ def test_released_claim_is_dispatched_again_as_same_attempt(reason: Any) -> None
 @pytest.mark.parametrize(
     ("facts", "of"),
     {
-        "nobody claimed it": ((task(),), timer(2)),
-        "another delivery is held": ((task(), claim(2)), timer(2, 1)),
-        "another task is held": ((*HELD, released(2), task(), claim()), timer(2)),
-        "another attempt is held": ((task(2), claim(attempt=2)), timer(2)),
-        "it was given up before": ((*HELD, released(2)), timer(2)),
-        "the attempt failed": (
-            (*HELD, RETRIED),
-            timer(2),
-        ),
+        "nobody claimed it": ((task(),), 0),
+        "another task is held": ((*HELD, released(2), task(), claim()), 3),
+        "another attempt is held": ((*HELD, RETRIED, task(2), claim(attempt=2)), 3),
+        "it was given up before": ((*HELD, released(2)), 3),
+        "the attempt failed": ((*HELD, RETRIED), 3),
         "it completed": (
             (*HELD, Completed(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron", step="main", attempt=1)),
-            timer(2),
+            3,
         ),
-        "it was cancelled": ((*HELD, Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")), timer(2)),
+        "it was cancelled": ((*HELD, Cancelled(job=JOB, execution_id=ID, scheduled_time=NOON, trigger="cron")), 3),
     }.values(),
-)  # fmt: skip
-def test_a_timer_that_comes_too_late_decides_nothing(facts: tuple[Message, ...], of: LeaseTimer) -> None:
-    assert execution.release(after(*facts), of, reason="lease_over") == []
+)
+def test_report_of_a_lost_claim_comes_too_late(facts: tuple[Message, ...], of: int) -> None:
+    state, late = after(*facts), report("failed", claim=of, error=Failure(type="lease_over", deaths=(DEATH,)))
+    for reason in get_args(ReleasedReason):
+        assert execution.lose(state, late, reason, at=NOON) == []
+    assert execution.extend(state, late.changed(outcome="extended", lease=9.0), at=NOON) == []
+
+
+def test_heartbeat_puts_the_end_of_a_lease_off() -> None:
+    beat = report("extended", claim=3, lease=60.0)
+    [extended] = execution.extend(after(*HELD), beat, at=NOON + SECOND)
+    state = after(*HELD, extended)
+    assert state.steps["main"].leased_until == extended.until == NOON + 61 * SECOND
+    silent = Failure(type="handed_back")
+    for since, is_lost in ((30, False), (60, False), (61, True), (62, True)):
+        silent = Failure(type="lease_over", deaths=(Death(agent="w", at=NOON + since * SECOND),))
+        lost = execution.lose(state, report("failed", claim=3, error=silent), "lease_over", at=NOON)
+        assert [fact.type for fact in lost] == ["released"] * is_lost
+    [handed_back] = execution.lose(state, report("failed", claim=3, error=silent), "handed_back", at=NOON)
+    assert handed_back.type == "released"
+
+
+def test_heartbeat_extends_no_claim_without_a_lease() -> None:
+    beat = report("extended", claim=3, lease=60.0)
+    assert execution.extend(after(task(), claim(lease=None)), beat, at=NOON) == []
+    assert execution.extend(after(*HELD), beat.changed(lease=None), at=NOON) == []
+
+
+def test_next_claim_has_a_lease_of_its_own() -> None:
+    [extended] = execution.extend(after(*HELD), report("extended", claim=3, lease=600.0), at=NOON)
+    facts = [admitted(plan(retry=TWICE)), *HELD, extended, released(2), task(), claim()]
+    for loaded in (recorded(facts), newest_of_each(recorded(facts))):
+        step = execution.fold(loaded).steps["main"]
+        assert step.leased_until == step.claimed_at + timedelta(seconds=30)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(("after_s", "kinds"), [(29, "released"), (30, "retry-scheduled"), (31, "retry-scheduled")])
+def test_lost_claim_beyond_its_limit_fails(after_s: int, kinds: str) -> None:
+    state = after(task(), claim(lease=None), plan_=plan(retry=TWICE))
+    claimed_at = state.steps["main"].claimed_at
+    assert claimed_at is not None
+    lost = report("failed", claim=3, error=Failure(type="lease_over", deaths=(DEATH,)))
+    [fact] = execution.lose(state, lost, "lease_over", at=claimed_at + after_s * SECOND)
+    assert fact.type == kinds
+    assert execution.fold(recorded([admitted(plan(retry=TWICE)), task(), claim(), fact])).deaths["main"] == (DEATH,)
 
 
 def test_leased_claim_survives_redelivery_by_the_queue() -> None:
@@ -140,8 +174,7 @@ def test_next_task_knows_the_lost_workers(lost: int, max_deaths: int, runs_alone
         state = execution.fold(recorded(facts))
         reason: ReleasedReason = "lease_over" if number < lost else "handed_back"
         deaths = (DEATH,) * (number + 1) if number < lost else ()
-        of = timer(state.steps["main"].task)
-        facts += execution.release(state, of, reason=reason, deaths=deaths)
+        facts += execution.release(state, "main", reason=reason, deaths=deaths)
         facts += [*execution.dispatch_missing(execution.fold(recorded(facts)), at=NOON, key=KEY), claim()]
     newest = [fact for fact in facts if isinstance(fact, Dispatched)][-1]
     assert (newest.deaths, newest.runs_alone) == (lost, bool(runs_alone))
@@ -164,7 +197,7 @@ def newest_of_each(facts: list[Recorded[Message]]) -> list[Recorded[Message]]:
     return sorted(newest.values(), key=lambda fact: fact.sequence)
 
 
-@given(st.lists(st.sampled_from(["claim", "lapse", "hand back", "dispatch"]), max_size=40))
+@given(st.lists(st.sampled_from(["claim", "beat", "lapse", "hand back", "dispatch"]), max_size=40))
 def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
     facts: list[Message] = [admitted(plan(retry=TWICE)), task()]
     for move in moves:
@@ -176,12 +209,15 @@ def test_loaded_scope_folds_like_all_its_events(moves: list[str]) -> None:
                     state, step="main", attempt=1, delivery=step.delivery + 1, task=step.task, worker="w"
                 )
                 facts += [] if isinstance(found, ClaimDenied) else [found.changed(lease=5.0)]
+            case "beat":
+                beat = report("extended", claim=step.claim, lease=7.0)
+                facts += execution.extend(state, beat, at=NOON + len(facts) * SECOND)
             case "dispatch":
                 facts += execution.dispatch_missing(state, at=NOON, key=KEY)
             case _:
                 reason: Any = "lease_over" if move == "lapse" else "handed_back"
                 deaths = (*state.deaths.get("main", ()), DEATH) if move == "lapse" else ()
-                facts += execution.release(state, timer(step.task, step.delivery), reason=reason, deaths=deaths)
+                facts += execution.release(state, "main", reason=reason, deaths=deaths)
     every = recorded(facts)
     assert execution.fold(newest_of_each(every)) == execution.fold(every)
     phases = [execution.fold(every[:n]).steps["main"].phase for n in range(2, len(every) + 1)]
@@ -215,6 +251,12 @@ def test_what_waits_for_its_time_can_be_cancelled() -> None:
     assert execution.dispatch_retry(over, "main", 1, key=KEY) == []
 
 
+def expired(state: Execution) -> list[Failed]:
+    error = execution.expiry(state)
+    assert error is not None
+    return execution.give_up(state, "expired", error)
+
+
 MORTAL = plan(retry=TWICE).changed(expires_at=LATER)
 
 
@@ -230,29 +272,28 @@ MORTAL = plan(retry=TWICE).changed(expires_at=LATER)
 )
 def test_what_no_executor_has_expires(facts: tuple[Message, ...]) -> None:
     state = after(*facts, plan_=MORTAL)
-    [fact] = execution.expire(state)
+    [fact] = expired(state)
     assert (fact.reason, fact.dead_letter, fact.step) == ("expired", False, None)
     assert fact.error is not None
     assert (fact.error.type, "2026-11-20 13:00:00+00:00" in fact.error.message) == ("expired", True)
-    assert execution.expire(execution.evolve(state, recorded([fact])[0])) == []
+    assert execution.expiry(execution.evolve(state, recorded([fact])[0])) is None
 
 
 def test_claimed_or_timeless_executions_do_not_expire() -> None:
-    assert execution.expire(after(*HELD, plan_=MORTAL)) == []
-    assert execution.expire(after(task())) == []
-    assert execution.expire(Execution()) == []
+    for state in (after(*HELD, plan_=MORTAL), after(task()), Execution()):
+        assert execution.expiry(state) is None
+        assert execution.give_up(state, "expired", Failure(type="expired")) == []
 
 
 def test_what_expired_takes_no_answer_and_no_claim() -> None:
     state = after(task(), plan_=MORTAL)
-    over = execution.evolve(state, recorded(execution.expire(state))[0])
-    assert isinstance(execution.expire(state)[0], Failed)
+    over = execution.evolve(state, recorded(expired(state))[0])
     assert execution.succeed(over, report("completed"), key=KEY) == []
     assert execution.claim(over, step="main", attempt=1, delivery=1, task=2, worker="w") == ClaimDenied("over")
 
 
 def test_older_event_version_holds_no_lease() -> None:
     old = validated(Started, claim(lease=None).document(exclude={"lease"}))
-    assert after(task(), old).steps["main"].leased is False
+    assert after(task(), old).steps["main"].leased_until is None
     assert isinstance(admitted(), Admitted)
     assert msgspec.structs.replace(after(*HELD).steps["main"], claim=0) != after(*HELD).steps["main"]

@@ -197,7 +197,7 @@ def test_it_counts_from_its_admission() -> None:
     assert not found(log.examine(timedelta(hours=1))).is_expired
     error = recovery.overrun(found(log.examine(timedelta(hours=1, seconds=10))))
     assert error is not None
-    [failed] = execution.give_up(log.state, reason="timed_out", error=error)
+    [failed] = execution.give_up(log.state, "timed_out", error)
     assert (failed.fence, failed.dead_letter, failed.cancelled_steps) == (7, True, ("main",))
 
 
@@ -232,15 +232,13 @@ def test_lost_work_is_repaired_by_its_kind(
     findings = found(log.examine(age))
     decided = recovery.recover(findings, [one.lost for one in findings.stalled], now=NOON + age, policy=POLICY, job=job)
     match decided:
-        case [Recovered() as fact]:
+        case Recovered() as fact:
             assert (outcome, fact.recovery, fact.recovered_at) == ("recovered", recoveries + 1, NOON + age)
-        case [Failed() as fact]:
-            assert fact.reason == "abandoned"
-            assert fact.error is not None
-            assert fact.error.type == "abandoned"
-            assert fact.error.message.endswith(str(outcome))
-        case _:
-            assert (decided, outcome) == ([], None)
+        case Failure() as error:
+            assert error.type == "abandoned"
+            assert error.message.endswith(str(outcome))
+        case None:
+            assert outcome is None
 
 
 def test_released_step_is_no_loss_before_its_time() -> None:
@@ -255,7 +253,7 @@ def test_released_step_is_no_loss_before_its_time() -> None:
 
 def test_nothing_lost_nothing_decided() -> None:
     findings = found(running().examine(timedelta(days=9)))
-    assert recovery.recover(findings, [], now=NOON + timedelta(days=9), policy=POLICY, job="gone") == []
+    assert recovery.recover(findings, [], now=NOON + timedelta(days=9), policy=POLICY, job="gone") is None
 
 
 def test_lost_task_that_reappears_is_denied() -> None:
@@ -346,12 +344,14 @@ class Life(Log):
         if (findings := self.examine(self.now - NOON, outside)) is None:
             return
         if error := recovery.overrun(findings):
-            self.store(*execution.give_up(self.state, reason="timed_out", error=error))
+            self.store(*execution.give_up(self.state, "timed_out", error))
             return
         lost = [one.lost for one in findings.stalled]
         decided = recovery.recover(findings, lost, now=self.now, policy=POLICY, job="active")
-        self.store(*decided)
-        if any(isinstance(fact, Recovered) for fact in decided):
+        if isinstance(decided, Failure):
+            self.store(*execution.give_up(self.state, "abandoned", decided))
+        elif decided is not None:
+            self.store(decided)
             self.store(*execution.admit(self.state, fence=1))
             resumed = execution.dispatch_missing(self.state, at=self.now, key=KEY)
             self.store(*resumed)

@@ -18,7 +18,7 @@ from tests.domain.test_recovery import (
     running,
 )
 from tocsin.domain import recovery
-from tocsin.domain.events import Lost, Recovered, Released
+from tocsin.domain.events import Failure, Lost, Recovered, Released
 from tocsin.domain.execution import Phase
 from tocsin.domain.recovery import Findings, Overdue
 
@@ -86,7 +86,7 @@ def test_without_a_request_nothing_is_known() -> None:
 def test_the_greatest_age_is_still_recovered(age: timedelta, *, recovers: bool) -> None:
     findings = found(Log(admitted()).examine(age))
     lost = [one.lost for one in findings.stalled]
-    [fact] = recovery.recover(findings, lost, now=NOON + age, policy=POLICY, job="active")
+    fact = recovery.recover(findings, lost, now=NOON + age, policy=POLICY, job="active")
     assert isinstance(fact, Recovered) is recovers
 
 
@@ -95,7 +95,7 @@ def test_the_newest_loss_decides_on_the_age() -> None:
     old, new = (Lost(what="admitted", since=NOON + hours * HOUR, step="main") for hours in (0, 30))
     findings, now = found(log.examine(40 * HOUR)), NOON + 40 * HOUR
     for lost, recovers in (((old, new), True), ((new,), True), ((old,), False)):
-        [fact] = recovery.recover(findings, lost, now=now, policy=POLICY, job="active")
+        fact = recovery.recover(findings, lost, now=now, policy=POLICY, job="active")
         assert isinstance(fact, Recovered) is recovers
 
 
@@ -103,7 +103,7 @@ def test_a_recovery_names_all_that_was_lost() -> None:
     log = Log(admitted(plan({"a": (), "b": ()})))
     findings = found(log.examine(HOUR))
     lost = [one.lost for one in findings.stalled]
-    [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="active")
+    fact = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="active")
     assert isinstance(fact, Recovered)
     assert (fact.job, fact.execution_id, fact.recovery, fact.recovered_at) == (JOB, ID, 1, NOON + HOUR)
     assert [one.step for one in fact.lost] == ["a", "b"]
@@ -116,11 +116,10 @@ def test_ends_without_an_answer_are_final() -> None:
     assert "10s" in error.message
     findings = found(Log(admitted()).examine(HOUR))
     lost = [one.lost for one in findings.stalled]
-    [fact] = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="gone")
-    assert not isinstance(fact, Recovered)
-    assert fact.error is not None
-    assert (fact.error.type, fact.error.retryable) == ("abandoned", False)
-    assert "deleted" in fact.error.message
+    fact = recovery.recover(findings, lost, now=NOON + HOUR, policy=POLICY, job="gone")
+    assert isinstance(fact, Failure)
+    assert (fact.type, fact.retryable) == ("abandoned", False)
+    assert "deleted" in fact.message
 
 
 def test_an_overdue_attempt_says_who_is_silent() -> None:

@@ -14,7 +14,6 @@ from tocsin.domain import execution
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import Completed, Message, Report, Started
 from tocsin.domain.execution import Execution
-from tocsin.domain.task_fetch import lease_timer
 from tocsin.testing import settle
 
 SCOPE: Final = subjects.execution(JOB, ID)
@@ -88,9 +87,7 @@ async def cancel(held: Late) -> None:
 
 async def release(held: Late) -> None:
     """End the lease."""
-    facts = await held.world.log.load(SCOPE)
-    state, claim = execution.fold(facts), next(f.message for f in reversed(facts) if isinstance(f.message, Started))
-    await held.store(*execution.release(state, lease_timer(claim, state.steps["a"].task), reason="lease_over"))
+    await held.store(*execution.release(await held.state(), "a", reason="lease_over"))
 
 
 async def refetch(held: Late) -> None:

@@ -93,8 +93,8 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "let a stage keep a state of its own",
         Retrier.on_failure,
-        "at=recorded.time)",
-        "at=recorded.time + timedelta(milliseconds=vars(self).setdefault('seen', count()).__next__()))",
+        "report=report, at=at)",
+        "report=report, at=at + timedelta(milliseconds=vars(self).setdefault('seen', count()).__next__()))",
         timedelta=timedelta,
         count=count,
     ),

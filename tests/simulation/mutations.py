@@ -14,8 +14,7 @@ from tocsin.domain.task_lanes import TaskLanes
 from tocsin.engine import locks, mq_tasks, public_events, report_lists, rerun
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.services.operations import task_leases
-from tocsin.stages import lease_keeper, lock_keeper
+from tocsin.stages import lock_keeper
 from tocsin.stages.agent_keeper import acknowledgements
 from tocsin.stages.agent_keeper.acknowledgements import Acknowledgements
 from tocsin.stages.agent_keeper.stage import AgentKeeper
@@ -250,20 +249,20 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "let a redelivery take over what is leased",
         execution.claim,
-        "delivery <= current.delivery or current.leased",
+        "delivery <= current.delivery or current.leased_until",
         "delivery <= current.delivery",
     ),
     bug(
         "put off no lease for a sign of life",
-        task_leases.extend,
-        "min(clock.now() + lease_span(seconds), held.deadline)",
-        "min(held.claim.time + lease_span(seconds), held.deadline)",
+        execution.extend,
+        "until = at + lease_span(report.lease)",
+        "until = (step.claimed_at or at) + lease_span(report.lease)",
     ),
     bug(
-        "release whatever has the timer's number",
-        execution.release,
-        "(step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task)",
-        "(step.attempt, step.delivery) != (timer.attempt, timer.delivery)",
+        "release the claim that followed a lost claim",
+        execution.lose,
+        "or report.claim != step.claim",
+        "",
     ),
     Mutation(
         "look at no limit of a job",
@@ -298,21 +297,15 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "accept a claim without a time limit",
-        lease_keeper.LeaseKeeper.on_timer,
-        "lease.ends_attempt or time >= claimed + timedelta(seconds=limit)",
+        execution.lose,
+        "step.claimed_at is not None and at >= step.claimed_at + lease_span(limit)",
         "False",
     ),
     bug(
         "go on after the last worker that may be lost",
-        lease_keeper.LeaseKeeper.on_timer,
+        execution.lose,
         "if len(deaths) >= state.request.plan.max_deaths:",
         "if False:",
-    ),
-    bug(
-        "report that one lease of an attempt is over",
-        lease_keeper.LeaseKeeper.on_timer,
-        'report.proof or "", f"{subject}.{lease.task}"',
-        '"", ref.key',
     ),
     bug(
         "take a report of a worker that lost the lease",
@@ -322,7 +315,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug(
         "let expire what was started",
-        execution.expire,
+        execution.expiry,
         "or any(step.phase is Phase.STARTED for step in state.steps.values())",
         "",
     ),

@@ -1,14 +1,13 @@
 """Executors that take tasks under leases, as the Open Job Spec gateway does."""
 
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import partial
 from random import Random
 from typing import Final
 
 from tests.domain.given import KEY
 from tocsin import subjects
-from tocsin.domain.events import Failure, LeaseTimer, Started
+from tocsin.domain.events import Failure, Started
 from tocsin.domain.task_fetch import Lease
 from tocsin.ports import EventLog, LogUnavailable, OutdatedState
 from tocsin.services.operations import lookup, task_leases, worker_answers
@@ -28,15 +27,6 @@ SILENT: Final = 0.2
 """The share that gives no sign of life, and answers about when its lease is over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """A heartbeat that was accepted at `answered`: until then the lease must hold (both UTC)."""
-
-    claim: LeaseTimer
-    answered: datetime
-    until: datetime
-
-
 @dataclass(slots=True)
 class Outside:
     """The actions of all executors outside, for the judgement."""
@@ -45,7 +35,6 @@ class Outside:
     runs: list[Run]
     queues: tuple[str, ...] = (OUTSIDE,)
     """The queues whose tasks they fetch."""
-    signs: list[Sign] = field(default_factory=list)
     accepted: list[Started] = field(default_factory=list)
     """The claims whose success was taken."""
     fetched: list[int] = field(default_factory=list)
@@ -123,11 +112,9 @@ class OutsideExecutor:
             mine = await self._mine(held)
             if mine is None:
                 return
-            until = self._clock.now() + timedelta(seconds=LEASE)
-            await task_leases.extend(self._log, self._clock, mine)
+            await worker_answers.extend(self._log, mine, key=KEY)
         except (LogUnavailable, OutdatedState):
             return
-        self._told.signs.append(Sign(task_leases.timer_of(mine), self._process.clock.now(), min(until, mine.deadline)))
 
     async def _mine(self, held: Held) -> Held | None:
         """Return the tasks still held, by the newest events."""

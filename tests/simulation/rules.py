@@ -4,8 +4,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
-from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tests.stored_events import StoredEvents
 from tocsin import subjects
@@ -23,7 +22,6 @@ from tocsin.domain.events import (
     Due,
     Exhausted,
     Failed,
-    LeaseTimer,
     LedgerFact,
     LockFact,
     Message,
@@ -42,12 +40,10 @@ from tocsin.domain.events import (
     Started,
     Terminal,
     Trigger,
-    validated,
 )
 from tocsin.domain.lock import Waiter
-from tocsin.subjects import Stream
 
-from .cast import Surroundings, stored_at
+from .cast import Surroundings
 from .dependency_rules import broken_waits
 from .hand_over_rules import broken_drains, broken_priorities
 from .limits import broken_limits, broken_rates
@@ -67,10 +63,10 @@ UNHEARD: Final = timedelta(seconds=20)
 def beyond_the_audit(around: Surroundings, everything: StoredEvents) -> Iterator[str]:
     """Return every violation."""
     yield from _every_run_has_a_claim(everything, around.work.runs)
-    yield from _a_sign_of_life_puts_off_the_end(everything, around)
+    yield from _a_sign_of_life_puts_off_the_end(everything)
     yield from _a_success_that_was_taken_counts(everything, around)
     yield from _a_claim_is_fetched_once(around)
-    yield from _no_lease_lasts_longer_than_its_step_may(everything, around)
+    yield from _no_lease_lasts_longer_than_its_step_may(everything)
     yield from _every_task_is_handed_over(everything, around)
     yield from broken_limits(everything, around)
     yield from broken_rates(everything, around)
@@ -99,19 +95,37 @@ def _a_claim_is_fetched_once(around: Surroundings) -> Iterator[str]:
             yield f"I3: {number} fetches received the claim {sequence}"
 
 
-def _a_sign_of_life_puts_off_the_end(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
-    signs = {sign.claim: sign for sign in around.outside.signs}  # the last delivery of each claim
-    for recorded in everything.facts(Released):
-        fact = recorded.message
-        claim = validated(LeaseTimer, fact.document(include=set(LeaseTimer.__struct_fields__) - {"v", "type"}))
-        sign, timers, time = signs.get(claim), around.server.leases.get(claim, []), stored_at(around, recorded)
-        if sign is None or fact.reason != "lease_over" or sign.answered > time:
+def _a_sign_of_life_puts_off_the_end(everything: StoredEvents) -> Iterator[str]:
+    """A heartbeat that is stored before the end of its lease counts."""
+    beats = [beat for beat in everything.facts(Report) if beat.message.lease is not None]
+    for released, claim, end in _lost_claims(everything):
+        if end is None:
+            yield f"I3: nothing says that its claim is lost: {released.subject} {released.sequence}"
             continue
-        is_too_late = any(later >= until for (_, until), (later, _) in pairwise(timers))
-        if is_too_late or timers[-1][0] > sign.answered:  # what had given up may arrive behind the last sign
+        since = released.message.deaths[-1].at
+        for beat in beats:
+            until = beat.time + timedelta(seconds=beat.message.lease or 0)
+            if beat.message.claim == claim.sequence and beat.sequence < end.sequence and until > since:
+                yield f"I3: its executor lives until {until}: {released.subject} {released.sequence}"
+
+
+def _lost_claims(
+    everything: StoredEvents,
+) -> Iterator[tuple[Recorded[Released], Recorded[Any], Recorded[Report] | None]]:
+    """Yield claims that were lost: the release, the claim, and the report that says so."""
+    ends: dict[int | None, list[Recorded[Report]]] = {}
+    for report in everything.facts(Report):
+        if report.message.error is not None and report.message.error.type == "lease_over":
+            ends.setdefault(report.message.claim, []).append(report)
+    for released in everything.facts(Released):
+        fact = released.message
+        if fact.reason != "lease_over":
             continue
-        if time < sign.until:
-            yield f"I3: its executor lives until {sign.until}: {recorded.subject} {recorded.sequence}"
+        before = (one for one in everything.executions[fact.execution_id] if one.sequence < released.sequence)
+        [*_, claim] = (one for one in before if isinstance(one.message, Started) and one.message.step == fact.step)
+        deaths = fact.deaths[-1:]
+        said = (one for one in ends.get(claim.sequence, ()) if one.message.error and one.message.error.deaths == deaths)
+        yield released, claim, next(said, None)
 
 
 def _an_assigned_task_is_not_forgotten(everything: StoredEvents) -> Iterator[str]:
@@ -192,23 +206,14 @@ def _an_answer_in_time_counts(everything: StoredEvents, handed: Handed) -> Itera
             yield f"I3: it was answered at {at}: {recorded.subject} {recorded.sequence}"
 
 
-def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents, around: Surroundings) -> Iterator[str]:
+def _no_lease_lasts_longer_than_its_step_may(everything: StoredEvents) -> Iterator[str]:
     """A holder that exceeded the attempt's time has failed; only a retry gives the step to others."""
-    fired: dict[LeaseTimer, datetime] = {}  # when its timer came first
-    for entry in around.server.stream(Stream.TIMERS).matching(("timer.*.*.lease.>",), 0):
-        timer = entry.recorded().message
-        if isinstance(timer, LeaseTimer) and not timer.ends_attempt:
-            fired.setdefault(timer.changed(last_heartbeat=None), entry.time)
-    for recorded in everything.facts(Released):
-        fact = recorded.message
-        timer = validated(LeaseTimer, fact.document(include=set(LeaseTimer.__struct_fields__) - {"v", "type"}))
-        facts = everything.executions[fact.execution_id]
-        claims = [f.time for f in facts if isinstance(f.message, Started) and f.message.step == fact.step]
-        begun = max(time for time in claims if time <= recorded.time)
+    for released, claim, end in _lost_claims(everything):
+        facts = everything.executions[released.message.execution_id]
         plan = next(f.message.plan for f in facts if isinstance(f.message, Requested))
-        limit = next(timedelta(seconds=step.timeout) for step in plan.steps if step.name == fact.step)
-        if fact.reason == "lease_over" and fired.get(timer, recorded.time) >= begun + limit:
-            yield f"I7: its time was over before its lease: {recorded.subject} {recorded.sequence}"
+        limit = next(timedelta(seconds=step.timeout) for step in plan.steps if step.name == released.message.step)
+        if end is not None and end.time >= claim.time + limit:
+            yield f"I7: its time was over before its lease: {released.subject} {released.sequence}"
 
 
 def _deaths_end_a_step_in_time(everything: StoredEvents) -> Iterator[str]:

@@ -1,14 +1,13 @@
 """The log as a server keeps it: late and repeated timers, lagging replicas."""
 
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 from random import Random
 
 from typing_extensions import override
 
 from tocsin.adapters.memory.stored_stream import StoredStream
-from tocsin.domain.events import LeaseTimer, Message, Recorded, Started, Timer
+from tocsin.domain.events import Message, Recorded, Started
 from tocsin.subjects import Bucket, Stream
 from tocsin.testing import InMemoryEventLog, InMemoryProjections
 
@@ -42,16 +41,7 @@ class SimulatedServer(InMemoryEventLog):
         """Empty streams, which it says three servers keep."""
         super().__init__(clock, replicas=3)
         self._network = network
-        self.leases: dict[LeaseTimer, list[tuple[datetime, datetime]]] = {}
-        """Of each claim under a lease, when its timer was set (UTC), and until when."""
         self.sent_claims: list[SentClaim] = []
-
-    @override
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        await super().delay(timer, until=until)
-        if isinstance(timer, LeaseTimer):
-            claim = timer.changed(ends_attempt=False)
-            self.leases.setdefault(claim, []).append((self.clock.now(), until))
 
     @override
     def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:

@@ -50,7 +50,7 @@ async def test_an_unknown_agent_leaves_the_other_tasks(world: World) -> None:
         board.confirm(task(sequence), agent_key("w", agent_id), sequence=sequence + 1)
         for sequence, agent_id in ((1, GONE), (3, WORKER))
     ]
-    releases = Releases(world.log, board, world.clock)
+    releases = Releases(world.log, board, world.clock, KEY)
     heartbeats = LastHeartbeats(world.log, world.clock, KEY)
 
     async with channel.tasks("w", WORKER, got.append):

@@ -17,7 +17,7 @@ from tocsin.domain.events import (
     Enqueued,
     Failed,
     Failure,
-    LeaseTimer,
+    LeaseExtended,
     Released,
     Report,
     RetryScheduled,
@@ -45,15 +45,11 @@ async def run(world: World) -> None:
     await world.run(world.planner, world.dag_advancer, world.lease_keeper, world.retrier)
 
 
-async def claimed(world: World, *, lease: float, attempt: int = 1) -> LeaseTimer:
-    """An executor takes the newest task, as a gateway has it do: the timer first."""
+async def claimed(world: World, *, lease: float, attempt: int = 1) -> None:
+    """An executor takes the newest task."""
     [*_, task] = await world.recorded(Dispatched)
     claim = {"job": JOB, "execution_id": ID, "step": task.message.step, "attempt": attempt, "delivery": 1}
-    timer = LeaseTimer(**claim, task=task.sequence, ends_attempt=lease >= 60)
-    until = world.clock.now() + timedelta(seconds=lease)
-    await world.log.delay(timer, until=until)
     await world.given(Started(**claim, worker="w", lease=lease))
-    return timer
 
 
 async def reported(world: World, outcome: str, attempt: int = 1, **more: Any) -> Report:  # noqa: ANN401 - fields
@@ -101,29 +97,6 @@ async def test_delayed_start_waits_for_its_time(world: World, everything_twice: 
     [task] = await world.stored(Dispatched)
     assert task.attempt == 1
     await everything_twice()
-
-
-async def test_lease_that_ends_before_its_claim_is_released(world: World) -> None:
-    """The timer is stored first, and a short lease may be over before the claim arrives."""
-    await enqueued(world)
-    [task] = await world.recorded(Dispatched)
-    claim: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
-    await world.log.delay(LeaseTimer(**claim, task=task.sequence), until=world.clock.now())
-    await passes(world, 0.01)
-    await world.given(Started(**claim, worker="w", lease=0.001))
-    await passes(world, 1)
-    assert len(await world.stored(Released)) == 1
-    assert len(await world.stored(Dispatched)) == 2
-
-
-async def test_timer_without_a_claim_is_forgotten(world: World) -> None:
-    await enqueued(world)
-    [task] = await world.recorded(Dispatched)
-    claim: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
-    await world.log.delay(LeaseTimer(**claim, task=task.sequence), until=world.clock.now())
-    for _ in range(120):
-        await passes(world, 1)
-    assert world.pending == 0
 
 
 async def test_what_expired_in_its_queue_fails(world: World, everything_twice: Any) -> None:  # noqa: ANN401
@@ -177,18 +150,111 @@ async def test_lease_as_long_as_the_attempt_ends_it(world: World, everything_twi
 async def test_each_lease_has_its_own_report(world: World) -> None:
     """A report on a lease that another writer releases first decides nothing, and must not hide the next lease's."""
     await enqueued(world)
-    first = await claimed(world, lease=60)
+    await claimed(world, lease=60)
     world.clock.advance(60)
     await world.run(world.lease_keeper)
     [report] = await world.stored(Report)
-    fields = first.document(include={"job", "execution_id", "step", "attempt", "delivery", "task"})
-    await world.given(Released(**fields, reason="lease_over"))
+    [task] = await world.recorded(Dispatched)
+    of: dict[str, Any] = {"job": JOB, "execution_id": ID, "step": "main", "attempt": 1, "delivery": 1}
+    await world.given(Released(**of, task=task.sequence, reason="lease_over"))
     await run(world)
     assert await world.stored(RetryScheduled) == []
     await claimed(world, lease=60)
     await passes(world, 60)
     assert [r.error for r in await world.stored(Report)] == [report.error, report.error]
     assert len(await world.stored(RetryScheduled)) == 1
+
+
+async def beat(world: World, lease: float, name: str = "beat") -> None:
+    report = await reported(world, "extended", lease=lease)
+    await world.log.publish(subjects.subject_of(report), report, message_id=name)
+    await run(world)
+
+
+async def test_heartbeat_extends_the_lease_of_its_claim(world: World, everything_twice: Any) -> None:  # noqa: ANN401
+    await enqueued(world)
+    await claimed(world, lease=10)
+    for number in range(3):
+        await passes(world, 9)
+        await beat(world, 10, f"beat {number}")
+    assert len(await world.stored(LeaseExtended)) == 3
+    await passes(world, 9)
+    assert await world.stored(Released) == []
+    await passes(world, 1)
+    [released] = await world.stored(Released)
+    [death] = released.deaths
+    assert death.at == (await world.stored(LeaseExtended))[-1].until == world.clock.now()
+    await beat(world, 10, "late")
+    assert len(await world.stored(LeaseExtended)) == 3
+    await everything_twice()
+
+
+async def test_heartbeat_extends_no_lease_beyond_the_timeout(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=10)
+    await beat(world, 600)
+    await passes(world, 59)
+    assert await world.stored(RetryScheduled) == []
+    await passes(world, 1)
+    [retried] = await world.stored(RetryScheduled)
+    assert (retried.error.type, retried.error.deaths) == ("timed_out", ())
+
+
+async def test_heartbeat_stored_before_the_end_counts(world: World) -> None:
+    """The leader has not read it when it decides on the end of the lease."""
+    await enqueued(world)
+    await claimed(world, lease=10)
+    report = await reported(world, "extended", lease=10)
+    world.clock.advance(5)
+    await world.log.publish(subjects.subject_of(report), report, message_id="beat")
+    world.clock.advance(5)
+    await world.run(world.lease_keeper)
+    assert [one.outcome for one in await world.stored(Report)] == ["extended", "failed"]
+    await run(world)
+    assert await world.stored(Released) == []
+    await passes(world, 10)
+    assert len(await world.stored(Released)) == 1
+
+
+async def test_heartbeat_without_a_proof_extends_nothing(world: World) -> None:
+    await enqueued(world)
+    await claimed(world, lease=10)
+    forged = (await reported(world, "extended", lease=600)).changed(proof="forged")
+    await world.log.publish(subjects.subject_of(forged), forged, message_id="forged")
+    await passes(world, 10)
+    assert await world.stored(LeaseExtended) == []
+    assert len(await world.stored(Released)) == 1
+
+
+async def test_end_of_a_lease_waits_for_unread_success(world: World) -> None:
+    """The stage that takes successes is down; the success was stored before the end of the lease."""
+    await enqueued(world)
+    await claimed(world, lease=10)
+    report = await reported(world, "completed")
+    await world.log.publish(subjects.subject_of(report), report, message_id="success")
+    world.clock.advance(10)
+    await world.run(world.lease_keeper)
+    await world.run(world.retrier)
+    assert len(await world.stored(Report)) == 2
+    assert await world.stored(Released) == []
+    await run(world)
+    assert await world.stored(Released) == []
+    assert len(await world.stored(Completed)) == 1
+
+
+async def test_expiry_waits_for_unread_success(world: World) -> None:
+    """A worker lost its claim and completed the task anyway, before the execution expired."""
+    await enqueued(world, expires_at=world.clock.now() + timedelta(seconds=20))
+    await claimed(world, lease=10)
+    report = await reported(world, "completed")
+    await passes(world, 10)
+    assert len(await world.stored(Released)) == 1
+    await world.log.publish(subjects.subject_of(report), report, message_id="success")
+    world.clock.advance(10)
+    await world.run(world.lease_keeper)
+    await run(world)
+    assert await world.stored(Failed) == []
+    assert len(await world.stored(Completed)) == 1
 
 
 @pytest.mark.parametrize("is_readable", [True, False])
@@ -217,18 +283,6 @@ async def test_unreadable_report_of_the_holder_keeps_no_lease(world: World) -> N
     assert isinstance(newest.message, Dispatched)
 
 
-async def test_timer_ends_the_attempt_under_any_clock(world: World) -> None:
-    """The timer was set a moment before the claim was stored: by the log's clock the time limit is not over."""
-    await enqueued(world)
-    timer = await claimed(world, lease=59.9)
-    [task] = await world.recorded(Dispatched)
-    early = timer.changed(ends_attempt=True, task=task.sequence)
-    await world.log.publish(subjects.subject_of(early), early, message_id="early")
-    await run(world)
-    assert len(await world.stored(RetryScheduled)) == 1
-    assert await world.stored(Released) == []
-
-
 @pytest.mark.parametrize("lease", [30, 60])
 @pytest.mark.parametrize(("outcome", "end"), [("completed", Completed), ("failed", RetryScheduled)])
 async def test_answer_in_time_counts_before_it_is_read(
@@ -241,7 +295,7 @@ async def test_answer_in_time_counts_before_it_is_read(
     world.clock.advance(lease)
     await run(world)
     assert await world.stored(Released) == []
-    assert await world.stored(Report) == [report]
+    assert (await world.stored(Report))[0] == report
     assert len(await world.stored(end)) == 1
 
 

@@ -21,7 +21,7 @@ from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read
 from tocsin.domain.events import (
     Completed,
     Dispatched,
-    LeaseTimer,
+    Failed,
     Message,
     Namespace,
     PastHoldUp,
@@ -221,6 +221,10 @@ class Hall:
     async def passes(self, seconds: float) -> None:
         self.world.clock.advance(seconds)
         await self.work()
+
+    async def releases(self) -> list[Report]:
+        """Return the matcher's reports that end claims."""
+        return [report for report in await self.world.stored(Report) if report.worker == subjects.MATCHER]
 
     async def started(self) -> list[Started]:
         return await self.world.stored(Started)
@@ -805,7 +809,7 @@ async def test_task_whose_report_is_stored_is_not_released(hall: Hall) -> None:
     await hall.world.log.publish(subjects.subject_of(report), report, message_id="r")
     hall.world.clock.advance(SILENCE_S + 1)
     await matcher.run_once()
-    assert len(await hall.world.stored(LeaseTimer)) == 1
+    assert len(await hall.releases()) == 1
     await hall.work()
     assert await hall.world.stored(Released) == []
     assert len(await hall.world.stored(Completed)) == 1
@@ -821,8 +825,9 @@ async def test_attempt_that_kills_every_agent_ends(hall: Hall) -> None:
         await hall.work()
         await agent.announce()
         await hall.work()
-    reports = await hall.world.stored(Report)
-    assert [report.error.type for report in reports if report.error is not None] == ["worker_lost"]
+    [failed] = await hall.world.stored(Failed)
+    assert failed.error is not None
+    assert (failed.error.type, len(failed.error.deaths)) == ("worker_lost", 3)
 
 
 async def test_release_is_repeated_after_trouble(hall: Hall, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1178,7 +1183,7 @@ async def test_hold_list_of_another_name_releases_nothing(hall: Hall) -> None:
         await hall.work()
     await agent.holds(task)
     await hall.work()
-    assert await hall.world.stored(LeaseTimer) == []
+    assert await hall.releases() == []
     await agent.reports()
     await hall.trigger()
     assert len(agent.got) == 2

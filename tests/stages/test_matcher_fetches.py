@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import pytest
@@ -14,11 +14,11 @@ from tests.stages.test_matcher import Hall
 from tocsin import subjects
 from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
-from tocsin.domain.events import AgentSwitched, Dispatched, Failed, LeaseTimer, Released, Started, Timer
+from tocsin.domain.events import AgentSwitched, Dispatched, Failed, Released, Report, Started
 from tocsin.domain.execution import Status
 from tocsin.domain.task_fetch import Answer, Lease
 from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
-from tocsin.ports import LogUnavailable
+from tocsin.ports import LogUnavailable, Write, Written
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
@@ -120,8 +120,8 @@ async def test_fetch_claims_a_task_under_a_lease(desk: Desk) -> None:
     assert (claim.message.worker, claim.message.holder, claim.message.lease) == ("w", "ada", 10.0)
     assert (claim.message.agent, claim.message.delivery) == (None, 1)
     await desk.hall.passes(10)
-    [timer] = [recorded.message for recorded in await desk.hall.world.log.read("timer.>")]
-    assert isinstance(timer, LeaseTimer)
+    [report] = await desk.hall.world.stored(Report)
+    assert report.worker == "lease-keeper"
     assert len(await desk.hall.world.stored(Released)) == 1
 
 
@@ -541,37 +541,20 @@ async def test_claim_with_a_lost_confirmation_reaches_its_fetch(desk: Desk, monk
     assert len(await desk.hall.started()) == 1
 
 
-async def test_task_without_a_stored_timer_stays_open(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    matcher = await desk.hall.matcher()
-    await desk.hall.trigger()
-
-    async def refuse(*_: object, **__: object) -> None:
-        raise LogUnavailable("no answer")
-
-    monkeypatch.setattr(desk.hall.world.inputs, "delay", refuse)
-    fetching = desk.fetching()
-    await settle()
-    with pytest.raises(LogUnavailable):
-        await matcher.run_once()
-    assert await desk.hall.started() == []
-    monkeypatch.undo()
-    [_] = await desk.answered(fetching)
-
-
 async def test_task_that_moved_on_meanwhile_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A matcher that stands still after it stored the timer has newer events when it goes on."""
+    """A matcher that stands still before it stores the claim has newer events when it goes on."""
     matcher = await desk.hall.matcher()
     await desk.hall.trigger()
     other = await desk.hall.matcher()
-    log, delay = desk.hall.world.inputs, desk.hall.world.inputs.delay
+    log, write = desk.hall.world.log, desk.hall.world.log.write
 
-    async def overtaken(timer: Timer, *, until: datetime) -> None:
-        monkeypatch.setattr(log, "delay", delay)
-        await delay(timer, until=until)
+    async def overtaken(writes: Sequence[Write]) -> list[Written]:
+        monkeypatch.setattr(log, "write", write)
         await other.run_once()
         await settle()
+        return await write(writes)
 
-    monkeypatch.setattr(log, "delay", overtaken)
+    monkeypatch.setattr(log, "write", overtaken)
     fetching = desk.fetching()
     await settle()
     await matcher.run_once()
@@ -817,19 +800,19 @@ async def test_waiting_fetch_of_an_enabled_worker_is_served(desk: Desk) -> None:
 
 
 async def test_task_chosen_before_the_decision_is_not_claimed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The operator decides while the timer of the lease is stored."""
+    """The operator decides while the tokens of rates are taken."""
     matcher = await desk.hall.matcher()
-    write = desk.hall.world.log.write
+    take = matcher._rates.take
 
-    async def overtaken(writes: Any) -> Any:  # noqa: ANN401 - as `EventLog.write`
-        monkeypatch.setattr(desk.hall.world.log, "write", write)
+    async def overtaken(wanted: Any) -> Any:  # noqa: ANN401 - as `QueueRates.take`
+        monkeypatch.setattr(matcher._rates, "take", take)
         await desk.hall.world.given(AgentSwitched(name=QUIET, enabled=False))
         await settle()
-        return await write(writes)
+        return await take(wanted)
 
     await desk.hall.trigger()
     await settle()
-    monkeypatch.setattr(desk.hall.world.log, "write", overtaken)
+    monkeypatch.setattr(matcher._rates, "take", overtaken)
     assert await desk.fetch(worker="quiet") == []
     assert await desk.hall.started() == []
     assert matcher.board.claims_of("") == ()

@@ -14,7 +14,7 @@ from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import Assignment
-from tocsin.domain.events import Dispatched, Input, LeaseTimer, Message, Plan, PlannedStep, Report, Started
+from tocsin.domain.events import Dispatched, Input, Message, Plan, PlannedStep, Report, Started
 from tocsin.engine.report_lists import authentic_report
 from tocsin.ports import EventLog
 from tocsin.services.operations.checkpoints import last_heartbeat
@@ -189,18 +189,20 @@ class Bench:
         return held, asyncio.create_task(self.executor.run(held))
 
     async def reports(self) -> list[Report]:
-        reports = await self.log.read("report.>")
-        return [r.message for r in reports if isinstance(r.message, Report)]
+        return [one for one in await self._reports() if one.worker != subjects.MATCHER]
 
     async def report(self) -> Report:
         [report] = await self.reports()
         return report
 
-    async def releases(self) -> list[LeaseTimer]:
-        """Return the matcher's requests to end claims."""
+    async def releases(self) -> list[Report]:
+        """Return the matcher's reports that end claims."""
         await settle()
-        timers = await self.log.read("timer.>")
-        return [r.message for r in timers if isinstance(r.message, LeaseTimer)]
+        return [one for one in await self._reports() if one.worker == subjects.MATCHER]
+
+    async def _reports(self) -> list[Report]:
+        reports = await self.log.read("report.>")
+        return [r.message for r in reports if isinstance(r.message, Report)]
 
     async def claims(self) -> list[tuple[int, Started]]:
         claims = await self.log.read(f"execution.{subjects.token(JOB)}.*.started.>")

@@ -275,7 +275,7 @@ async def test_unfinished_task_is_handed_back_without_a_report(matched: Bench, t
     await serving.stopped()
     assert await matched.reports() == []
     [release] = await matched.releases()
-    assert (release.delivery, release.reason) == (1, "handed_back")
+    assert (release.delivery, release.error and release.error.type) == (1, "handed_back")
 
 
 async def test_task_of_endless_thread_is_handed_back(matched: Bench) -> None:
@@ -292,7 +292,7 @@ async def test_task_of_endless_thread_is_handed_back(matched: Bench) -> None:
     await serving.until(asyncio.create_task(asyncio.to_thread(began.wait)))
     await serving.stopped()
     [freed] = await matched.releases()
-    assert (freed.delivery, freed.reason) == (1, "handed_back")
+    assert (freed.delivery, freed.error and freed.error.type) == (1, "handed_back")
     release.set()
 
 
@@ -343,7 +343,7 @@ async def test_cancelled_worker_leaves_no_asyncio_task(matched: Bench) -> None:
         await asyncio.wait({serving}, timeout=0.001)
     assert serving.cancelled()
     [release] = await matched.releases()
-    assert (release.delivery, release.reason) == (1, "handed_back")
+    assert (release.delivery, release.error and release.error.type) == (1, "handed_back")
 
 
 async def test_connection_is_opened_and_closed(matched: Bench) -> None:

@@ -30,7 +30,7 @@ async def connect(options):
     time = asyncio.create_task(passing(bench.clock))
     async with bench.matching():
         yield bench.connection()
-        releases = [release.reason for release in await bench.releases()]
+        releases = [release.error.type for release in await bench.releases()]
     time.cancel()
     print([report.result or report.error.type for report in await bench.reports()], releases, flush=True)
 

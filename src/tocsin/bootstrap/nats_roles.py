@@ -20,7 +20,6 @@ from ..domain.events import (
     Deleted,
     Enqueued,
     HeartbeatDetails,
-    LeaseTimer,
     NamespacesDefined,
     OutputLine,
     Paused,
@@ -101,7 +100,7 @@ _OPERATOR_ACCESS: Final = replace(
     appends=_OPERATOR_EVENTS,
     writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">"), _CHANGED_BYTES),
 )
-_TASK_EVENTS: Final = (Enqueued, Started, Released, LeaseTimer)
+_TASK_EVENTS: Final = (Enqueued, Started, Released)
 """The events that the API stores for workers and clients that use only HTTP."""
 _PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(

@@ -34,8 +34,8 @@ from .events import (
     Started,
     Terminal,
 )
+from .execution import ABANDONED, TIMED_OUT
 from .execution_record import OPEN, UNKNOWN_TRIGGER, ExecutionRecord, Recoveries, Status, StepRecord
-from .recovery import ABANDONED, TIMED_OUT
 
 
 def executions_of(messages: Iterable[Recorded[Message]]) -> dict[str, bool]:

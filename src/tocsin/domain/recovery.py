@@ -17,7 +17,7 @@ Waiting behind other executions or tasks, for any time, is not a loss.
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from . import duration, execution, start_jitter
 from .events import (
@@ -25,7 +25,6 @@ from .events import (
     Advanced,
     DependenciesSettled,
     Exhausted,
-    Failed,
     Failure,
     Lost,
     Message,
@@ -42,12 +41,6 @@ from .events import (
 )
 from .execution import Execution, Phase, Status
 
-TIMED_OUT: Final = "timed_out"
-ABANDONED: Final = "abandoned"
-OF_EXECUTION: Final = 0
-"""The attempt that the report of an execution's time limit names; attempts count from 1, so no worker has a proof of it."""
-
-RecoveryDecision: TypeAlias = Recovered | Failed
 JobStatus: TypeAlias = Literal["active", "paused", "gone"]
 """Whether the job of an execution runs; executions of a paused or disabled job wait."""
 
@@ -89,7 +82,9 @@ class Overdue:
     def error(self) -> Failure:
         worker = "its worker" if self.claims == 1 else f"the last of the {self.claims} workers that claimed it"
         silent = "the MQ executor" if self.is_outside else worker
-        return Failure(type=TIMED_OUT, message=f"{silent} reported nothing within {duration.short(self.limit)}")
+        return Failure(
+            type=execution.TIMED_OUT, message=f"{silent} reported nothing within {duration.short(self.limit)}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +136,7 @@ def overrun(findings: Findings) -> Failure | None:
     if not findings.is_expired or limit is None:
         return None
     return Failure(
-        type=TIMED_OUT,
+        type=execution.TIMED_OUT,
         message=f"the execution took longer than {duration.short(limit)} after its {begin}{_waits(findings.state)}",
         retryable=False,
     )
@@ -157,35 +152,31 @@ def _waits(state: Execution) -> str:
 
 def recover(
     findings: Findings, losses: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
-) -> list[RecoveryDecision]:
-    """Recover proven losses, or abandon the execution; return nothing while its job is paused."""
+) -> Recovered | Failure | None:
+    """Recover proven losses, or return the error of an abandoned execution; None: its job is paused."""
     state, all_losses = findings.state, tuple(losses)
     if not all_losses:
-        return []
+        return None
     if job == "gone":
-        return [*_abandon(state, "the job was deleted")]
+        return _abandoned("the job was deleted")
     if now - max(loss.since for loss in all_losses) > policy.max_age:
-        return [*_abandon(state, f"it was due more than {duration.short(policy.max_age.total_seconds())} ago")]
+        return _abandoned(f"it was due more than {duration.short(policy.max_age.total_seconds())} ago")
     if job == "paused":
-        return []
+        return None
     if state.recoveries >= policy.max_attempts:
-        return [*_abandon(state, f"it was recovered {state.recoveries} times before")]
-    return [
-        Recovered(
-            job=state.request.job,
-            execution_id=state.request.execution_id,
-            recovery=state.recoveries + 1,
-            lost=all_losses,
-            recovered_at=now,
-        )
-    ]
-
-
-def _abandon(state: Execution, why: str) -> list[Failed]:
-    error = Failure(
-        type=ABANDONED, message=f"lost on its way to a worker, and not recovered because {why}", retryable=False
+        return _abandoned(f"it was recovered {state.recoveries} times before")
+    return Recovered(
+        job=state.request.job,
+        execution_id=state.request.execution_id,
+        recovery=state.recoveries + 1,
+        lost=all_losses,
+        recovered_at=now,
     )
-    return execution.give_up(state, reason=ABANDONED, error=error)
+
+
+def _abandoned(why: str) -> Failure:
+    message = f"lost on its way to a worker, and not recovered because {why}"
+    return Failure(type=execution.ABANDONED, message=message, retryable=False)
 
 
 class _Times:

@@ -11,7 +11,7 @@ from pydantic import Field, JsonValue
 
 from .definition.builtin_work import is_builtin
 from .documented_model import DocumentedModel
-from .events import Dispatched, LeaseTimer, Started
+from .events import Dispatched
 from .text import matches
 
 MAX_LEASE_S: Final = 365 * 86_400.0
@@ -46,22 +46,6 @@ class Lease:
 def lease_span(seconds: float) -> timedelta:
     """Return the time of a lease of `seconds`, at most `MAX_LEASE_S`."""
     return timedelta(seconds=min(seconds, MAX_LEASE_S))
-
-
-def lease_timer(claim: Started, task: int, *, ends_attempt: bool = False) -> LeaseTimer:
-    """Return the timer that ends the lease of a claim.
-
-    `task` is the sequence of its task.
-    """
-    return LeaseTimer(
-        job=claim.job,
-        execution_id=claim.execution_id,
-        step=claim.step,
-        attempt=claim.attempt,
-        delivery=claim.delivery,
-        task=task,
-        ends_attempt=ends_attempt,
-    )
 
 
 def ojs_field(task: Dispatched, name: str) -> JsonValue:

@@ -96,7 +96,7 @@ def _end_of_key(fold: Fold, cause: MessageCause | DeadlineCause, error: Exceptio
         _, job, execution_id, *_ = subject.split(".")
         state = fold.state(EXECUTION, f"execution.{job}.{execution_id}.>")
         failure = Failure(type="poison", message=_text(error), retryable=False)
-        for failed in execution.give_up(state, reason="poison", error=failure):
+        for failed in execution.give_up(state, "poison", failure):
             yield msgspec.structs.replace(failed, dead_letter=True)
 
 

@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 
 from .. import subjects, telemetry
-from ..domain import ids
-from ..domain.events import Message, Recorded, Report
+from ..domain import execution, ids
+from ..domain.events import Failure, Message, Recorded, Report
 from ..ports import Publish, Publisher, StoredMessage, Written
 from ..subjects import DecodeError, ReportSubject
+from .step import Send
 
 MAX_REPORTS: Final = 64
 """Reports of one list."""
@@ -192,6 +193,40 @@ def unlisted(message: StoredMessage) -> Sequence[StoredMessage]:
         return (message,)
     recorded = Recorded[Message](Listed(message.body), message.subject, message.sequence, message.time)
     return [replace(message, subject=one.subject, body=one.message.encode()) for one in listed(recorded)]
+
+
+def report_of_stage(  # noqa: PLR0913 - what a report names
+    key: bytes,
+    by: str,
+    error: Failure,
+    *,
+    job: str,
+    execution_id: str,
+    step: str,
+    attempt: int = execution.OF_EXECUTION,
+    delivery: int | None = None,
+    claim: int | None = None,
+) -> Send:
+    """Return the report by which a stage ends a claim, or an execution as a whole if no attempt is given.
+
+    Stored after the reports of workers, it overtakes none of them. `by`: the name of the stage.
+    """
+    report = Report(
+        job=job,
+        execution_id=execution_id,
+        outcome="failed",
+        step=step,
+        attempt=attempt,
+        delivery=delivery,
+        claim=claim,
+        error=error,
+        token=ids.report_token(key, execution_id, step, attempt),
+        proof=ids.claim_proof(key, execution_id, step, attempt, claim),
+        worker=by,
+    )
+    subject = subjects.subject_of(report)
+    since = "".join(death.at.isoformat() for death in error.deaths[-1:])
+    return Send(subject, report, message_id=ids.report_id(report.proof or "", f"{subject}.{error.type}.{since}"))
 
 
 def authentic_report(recorded: Recorded[Message], key: bytes) -> Report | None:

@@ -28,7 +28,7 @@ from ..domain.events import (
     Started,
     StepProgress,
 )
-from ..domain.execution import ClaimDenied, Execution, Phase, Status
+from ..domain.execution import TIMED_OUT, ClaimDenied, Execution, Phase, Status
 from ..domain.execution.steps import RUNNING
 from ..domain.mq_answer import (
     Answer,
@@ -38,7 +38,6 @@ from ..domain.mq_answer import (
     AnswerRefused,
     TokenWrong,
 )
-from ..domain.recovery import TIMED_OUT
 from ..engine.kinds import execution_state, queue_state
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
 from ..engine.outside_workers import INTERVAL_S, OutsideName, OutsideWorkers

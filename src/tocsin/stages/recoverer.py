@@ -6,17 +6,19 @@ followed: that is a defect of a program, of this version or an earlier one.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from .. import subjects
-from ..domain import execution, ids, recovery
-from ..domain.events import Failed, Failure, Lost, Plan, Recovered, Report
+from ..domain import execution, recovery
+from ..domain.events import Failure, Lost, Plan, Recovered, Report
 from ..domain.execution import Execution, Phase, Status
 from ..domain.lock import Lock
 from ..domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
 from ..engine.fold import LEDGER
 from ..engine.kinds import EXECUTION, FACTS, TAKEN
 from ..engine.locks import lock_state
+from ..engine.report_lists import report_of_stage
 from ..engine.stage import Access, Deadline, DeadlineRule, Stage
 from ..engine.step import DONE, Send, States, Step, decided, done
 from ..settings import Settings
@@ -75,36 +77,23 @@ class Recoverer:
         if error := recovery.overrun(findings):
             return done(self._report(state, error))
         if deadline.key == STALLED:
-            return decided(ref, self._recovered(findings, states, now))
+            decision = self._recovered(findings, states, now)
+            if isinstance(decision, Failure):
+                return done(self._report(state, decision))
+            return decided(ref, [] if decision is None else [decision])
         overdue = [one for one in findings.overdue if deadline.key == _key_of(one, state)]
         return done(*(self._report(state, one.error, one) for one in overdue))
 
     def _report(self, state: Execution, error: Failure, overdue: Overdue | None = None) -> Send:
-        """Return the report that ends an attempt, or the execution if no attempt is given.
+        """Return the report that ends an attempt, or the execution if no attempt is given."""
+        job, id_ = state.request.job, state.request.execution_id
+        report = partial(report_of_stage, self._key, subjects.RECOVERER, error, job=job, execution_id=id_)
+        if overdue is None:
+            return report(step=state.request.plan.steps[0].name)
+        name, claim = overdue.step, state.steps[overdue.step].claim
+        return report(step=name, attempt=overdue.attempt, delivery=overdue.delivery, claim=claim)
 
-        It comes after the stored reports, so that no report is overtaken.
-        """
-        request, claim = state.request, None if overdue is None else state.steps[overdue.step].claim
-        step, attempt = request.plan.steps[0].name, recovery.OF_EXECUTION
-        if overdue is not None:
-            step, attempt = overdue.step, overdue.attempt
-        report = Report(
-            job=request.job,
-            execution_id=request.execution_id,
-            outcome="failed",
-            step=step,
-            attempt=attempt,
-            delivery=None if overdue is None else overdue.delivery,
-            claim=claim,
-            error=error,
-            token=ids.report_token(self._key, request.execution_id, step, attempt),
-            proof=ids.claim_proof(self._key, request.execution_id, step, attempt, claim),
-            worker=subjects.RECOVERER,
-        )
-        subject = subjects.subject_of(report)
-        return Send(subject, report, message_id=ids.report_id(report.proof or "", subject))
-
-    def _recovered(self, findings: Findings, states: States, now: datetime) -> Sequence[Recovered | Failed]:
+    def _recovered(self, findings: Findings, states: States, now: datetime) -> Recovered | Failure | None:
         losses: list[Lost] = [stalled.lost for stalled in findings.stalled if _is_lost(stalled, states)]
         job = _job(findings.state, states)
         return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
@@ -160,8 +149,8 @@ RECOVERER: Final = Stage(
     name="recoverer",
     purpose="resumes lost executions, ends overdue attempts",
     consumes="open executions and their deadlines",
-    decides="`recovered`; `failed` (abandoned); reports of silence and of time limits",
-    access=Access(appends=(Recovered, Failed, Report)),
+    decides="`recovered`; reports of silence, of time limits and of executions that are lost for good",
+    access=Access(appends=(Recovered, Report)),
     start=lambda context: Recoverer.of(context.report_key, context.settings),
     deadlines=(DeadlineRule(EXECUTION, Recoverer.deadlines_of, Recoverer.on_deadline),),
 )

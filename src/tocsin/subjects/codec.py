@@ -186,7 +186,6 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
         f"{kind}.{what}": timer
         for kind in ("timer", "delay")
         for what, timer in (
-            ("lease", e.LeaseTimer),
             ("debounce", e.DebounceTimer),
             ("notify", e.NotifyTimer),
         )
@@ -235,7 +234,7 @@ def ids_in(subject: str) -> dict[str, str | int]:
     match tokens[2:] if kind in _OF_ATTEMPT else tokens[3:]:
         case [step, attempt, *_] if attempt.isdecimal() and len(attempt) <= 18:  # noqa: PLR2004 - of a 64-bit number
             ids |= {"step": step, "attempt": int(attempt)}
-        case [step] if kind == "execution" and tokens[2] in {"advanced", "exhausted"}:
+        case [step] if kind == "execution" and tokens[2] in {"advanced", "exhausted", "lease-extended"}:
             ids["step"] = step
         case _:
             pass

@@ -220,7 +220,6 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
     e.Enqueued: ("enqueue.>",),
-    e.LeaseTimer: ("delay.*.*.lease.>", "timer.*.*.lease.>"),
     e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
     e.DebounceTimer: ("delay.*.*.debounce", "timer.*.*.debounce"),
     e.Envelope: ("mq.scheduled.>", "mq.team.>"),

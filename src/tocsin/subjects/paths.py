@@ -66,15 +66,10 @@ def _report(report: e.Report) -> str:
     return f"report.{job}.{report.execution_id}.{report.outcome}.{attempted}"
 
 
-def _timer(timer: e.LeaseTimer | e.NotifyTimer) -> str:
-    return f"timer.{token(timer.job)}.{timer.execution_id}"
-
-
 _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Dispatched: _dispatched,
     e.Report: _report,
-    e.LeaseTimer: lambda timer: f"{_timer(timer)}.lease.{timer.step}.{timer.attempt}.{timer.delivery}.{timer.task}",
-    e.NotifyTimer: lambda timer: f"{_timer(timer)}.notify.{timer.kind}",
+    e.NotifyTimer: lambda timer: f"timer.{token(timer.job)}.{timer.execution_id}.notify.{timer.kind}",
     e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
@@ -86,7 +81,7 @@ TAILS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.RetryScheduled: lambda fact: f".{fact.step}.{fact.attempt}",
     e.Released: lambda fact: f".{fact.step}.{fact.attempt}.{fact.task}",
     e.Recovered: lambda fact: f".{fact.recovery}",
-    **dict.fromkeys((e.Advanced, e.Exhausted), lambda fact: f".{fact.step}"),
+    **dict.fromkeys((e.Advanced, e.Exhausted, e.LeaseExtended), lambda fact: f".{fact.step}"),
     e.Proposed: lambda fact: f".{fact.attempt}",
     e.Acknowledged: lambda fact: f".{fact.attempt}.{fact.name}.{fact.agent_id}",
     e.Replayed: _replayed,

@@ -139,6 +139,8 @@ def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912
         case events.Recovered():
             lost = ", ".join(f"{span.step} {span.what}" if span.step else span.what for span in fact.lost)
             return Described("↻", "yellow", "recovered", f"#{fact.recovery}: {lost} and lost")
+        case events.LeaseExtended():
+            return Described("·", "dim", "heartbeat", _attempt(fact.step, fact.attempt))
         case events.Released():
             is_silent = fact.reason == "lease_over"
             why = "its worker gave no sign of life in time" if is_silent else "its worker returned it or did not listen"

@@ -15,7 +15,6 @@ from .message import (
     Failure,
     Input,
     Json,
-    ReleasedReason,
     Sequence,
     StartRate,
     TriggerSource,
@@ -166,8 +165,8 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The type of the input."""
     job: str
     execution_id: str
-    outcome: Literal["completed", "failed"]
-    """The outcome of the attempt."""
+    outcome: Literal["completed", "failed", "extended"]
+    """The outcome of the attempt; `extended`: it goes on, and a heartbeat extends its lease."""
     step: str
     attempt: int
     token: str
@@ -178,6 +177,8 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The result of a successful attempt."""
     error: Failure | None = None
     """The error of a failed attempt."""
+    lease: float | None = None
+    """Seconds from this heartbeat until the lease ends, for the outcome `extended`."""
     worker: str | None = None
     """The name of the worker."""
     claim: Sequence | None = None
@@ -186,33 +187,6 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The secret that proves that the report is of the worker of `claim`, or of a stage; without it, no stage decides on the report."""
     traceparent: str | None = None
     """The trace context of the task, for log lines alone; absent: the task has none, or a stage made the report."""
-
-
-class LeaseTimer(VersionedMessage, frozen=True, kw_only=True):
-    """The visibility lease of a claim expired, or its agent stopped.
-
-    The log publishes this unless a heartbeat moved the timer. For a task of an agent, the matcher publishes it.
-    """
-
-    type: Literal["lease-timer"] = constant("lease-timer")
-    """The type of the input."""
-    job: str
-    execution_id: str
-    step: str
-    attempt: int
-    delivery: int
-    """The delivery number of the claim."""
-    task: Sequence
-    """The sequence of the task that was claimed."""
-    ends_attempt: bool = False
-    """True: the time limit of the attempt is over as well.
-
-    The setter of the timer decides this, because the claim is stored slightly later and by another clock.
-    """
-    reason: ReleasedReason = "lease_over"
-    """The reason why the claim ends; `handed_back`: the function did not run to its end, or was never called."""
-    last_heartbeat: datetime | None = None
-    """The time (UTC) at which a lost agent was heard last; absent: unknown, or none was lost."""
 
 
 class NotifyTimer(VersionedMessage, frozen=True, kw_only=True):
@@ -248,4 +222,4 @@ class DebounceTimer(VersionedMessage, frozen=True, kw_only=True):
     """The digest of the job, the source of its trigger and the key."""
 
 
-Timer: TypeAlias = LeaseTimer | NotifyTimer | DebounceTimer
+Timer: TypeAlias = NotifyTimer | DebounceTimer

@@ -259,10 +259,25 @@ class Started(ExecutionFact, frozen=True, kw_only=True):
     """What held back the task before this claim: limits, rates and pauses; absent: none did."""
 
 
+class LeaseExtended(ExecutionFact, frozen=True, kw_only=True):
+    """A heartbeat of a worker over HTTP extended its lease.
+
+    The retrier stores this on the report of the heartbeat.
+    """
+
+    type: Literal["lease-extended"] = constant("lease-extended")
+    step: str
+    attempt: int
+    claim: Sequence
+    """The sequence of the `started` event of the claim."""
+    until: datetime
+    """The time (UTC) at which the lease ends."""
+
+
 class Released(ExecutionFact, frozen=True, kw_only=True):
     """A claim ended before its attempt did.
 
-    The DAG advancer then dispatches the same attempt again. The lease keeper stores this when the visibility lease has
+    The DAG advancer then dispatches the same attempt again. The retrier stores this when the visibility lease has
     expired or the agent was lost (`lease_over`), and when the agent stopped or did not take the task (`handed_back`). The API
     stores it when a worker over HTTP hands the task back.
     """

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from .. import ids, retry
+from .. import duration, ids, retry
 from ..events import (
     Advanced,
     Cancelled,
@@ -16,7 +16,7 @@ from ..events import (
     ExhaustedReason,
     Failed,
     Failure,
-    LeaseTimer,
+    LeaseExtended,
     Plan,
     PlannedStep,
     Released,
@@ -25,7 +25,8 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from .lifecycle import cancel, unstarted_steps
+from ..visibility_lease import lease_span
+from .lifecycle import TIMED_OUT, cancel, unstarted_steps
 from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step
 from .tasks import dispatch, ready_steps
@@ -60,42 +61,70 @@ def claim(state: Execution, *, step: str, attempt: int, delivery: int, task: int
         return ClaimDenied("done")
     if current.phase not in RUNNING or attempt != current.attempt or task < current.task:
         return ClaimDenied("superseded")
-    if delivery <= current.delivery or current.leased:
+    if delivery <= current.delivery or current.leased_until:
         return ClaimDenied("held")
     return Started(**identity_fields(state), step=step, attempt=attempt, delivery=delivery, worker=worker)
 
 
-def release(
-    state: Execution, timer: LeaseTimer, *, reason: ReleasedReason, deaths: tuple[Death, ...] = ()
-) -> list[Released]:
-    """Release a claim if it is still the claim of `timer` and has no outcome."""
-    step = state.steps.get(timer.step)
+def release(state: Execution, name: str, *, reason: ReleasedReason, deaths: tuple[Death, ...] = ()) -> list[Released]:
+    """Release the claim of a step, if it has one that stands."""
+    step = state.steps.get(name)
     if state.status is not Status.ADMITTED or step is None or step.phase is not Phase.STARTED:
-        return []
-    if (step.attempt, step.delivery, step.task) != (timer.attempt, timer.delivery, timer.task):
         return []
     return [
         Released(
             **identity_fields(state),
-            step=timer.step,
-            attempt=timer.attempt,
-            delivery=timer.delivery,
-            task=timer.task,
+            step=name,
+            attempt=step.attempt,
+            delivery=step.delivery,
+            task=step.task,
             reason=reason,
             deaths=deaths,
         )
     ]
 
 
-def may_follow(state: Execution, timer: LeaseTimer) -> bool:
-    """Return whether the claim of `timer` may still be stored.
+def extend(state: Execution, report: Report, *, at: datetime) -> list[LeaseExtended]:
+    """Extend a lease by a heartbeat of its worker, reported at `at`."""
+    step = state.steps.get(report.step)
+    if state.status is not Status.ADMITTED or step is None or step.leased_until is None or report.lease is None:
+        return []
+    if step.phase is not Phase.STARTED or report.claim != step.claim:
+        return []
+    until = at + lease_span(report.lease)
+    identity = identity_fields(state)
+    return [LeaseExtended(**identity, step=report.step, attempt=step.attempt, claim=step.claim, until=until)]
 
-    A timer is stored before its claim.
+
+def lose(
+    state: Execution, report: Report, reason: ReleasedReason, *, at: datetime
+) -> list[Released | RetryScheduled | Exhausted | Failed]:
+    """End a claim that a stage reported, at `at`, as lost, handed back or silent beyond its lease.
+
+    The attempt fails if it used up its time, or if its step lost too many workers.
     """
-    step = state.steps.get(timer.step)
-    if state.status is not Status.ADMITTED or step is None or step.phase not in RUNNING:
-        return False
-    return (step.attempt, step.task) == (timer.attempt, timer.task) and step.delivery < timer.delivery
+    step, error = state.steps.get(report.step), report.error
+    if step is None or error is None or step.phase is not Phase.STARTED or report.claim != step.claim:
+        return []
+    if reason == "handed_back":
+        return [*release(state, report.step, reason=reason)]  # no executor failed
+    if step.leased_until is not None and any(death.at < step.leased_until for death in error.deaths):
+        return []  # a heartbeat came first
+    deaths = (*state.deaths.get(report.step, ()), *error.deaths[-1:])
+    limit = planned_step(state, report.step).timeout
+    if len(deaths) >= state.request.plan.max_deaths:
+        message = f"the workers that had it were lost: {'; '.join(map(str, deaths))}"
+        end = Failure(type=WORKER_LOST, message=message, retryable=False, deaths=error.deaths)
+    elif step.claimed_at is not None and at >= step.claimed_at + lease_span(limit):
+        end = silence(limit).changed(deaths=error.deaths)
+    else:
+        return [*release(state, report.step, reason=reason, deaths=deaths)]
+    return [*fail(state, report.changed(error=end), at=at)]
+
+
+def silence(limit: float) -> Failure:
+    """Return the error of an attempt of which nothing was reported within `limit` seconds."""
+    return Failure(type=TIMED_OUT, message=f"its executor reported nothing within {duration.short(limit)}")
 
 
 def succeed(state: Execution, report: Report, *, key: bytes) -> list[Advanced | Completed | Failed | Dispatched]:

@@ -5,7 +5,7 @@ end of the execution repeats.
 """
 
 from collections.abc import Collection, Sequence
-from typing import Literal
+from typing import Final, Literal, TypeAlias
 
 from .. import quorum
 from ..events import (
@@ -25,6 +25,14 @@ from ..events import (
 )
 from .state import Execution, Status, identity_fields, request_fields, terminal_fields
 from .steps import Phase
+
+WholeReason: TypeAlias = Literal["timed_out", "abandoned", "expired", "poison"]
+"""The reason why an execution as a whole failed."""
+TIMED_OUT: Final = "timed_out"
+ABANDONED: Final = "abandoned"
+EXPIRED: Final = "expired"
+OF_EXECUTION: Final = 0
+"""The attempt that a report on an execution as a whole names; attempts count from 1, so no worker has a proof of it."""
 
 
 def admit(state: Execution, *, fence: int | None) -> list[Admitted]:
@@ -114,26 +122,25 @@ def purge(state: Execution, purged: Recorded[QueuePurged], *, step: str, task: i
     return [Cancelled(**terminal_fields(state), reason=reason, by=fact.by, purge=purged.sequence)]
 
 
-def expire(state: Execution) -> list[Failed]:
-    """End an execution whose expiry time has come (ojs-core, `expires_at`).
+def expiry(state: Execution) -> Failure | None:
+    """Return the error of an execution whose expiry time has come (ojs-core, `expires_at`).
 
-    An attempt that a worker has started may still finish and report.
+    None: it is over, or a worker has started an attempt, which may still finish and report.
     """
     if state.status not in {Status.PLANNED, Status.ADMITTED}:
-        return []
+        return None
     expires_at = state.request.plan.expires_at
     if expires_at is None or any(step.phase is Phase.STARTED for step in state.steps.values()):
-        return []
-    error = Failure(type="expired", message=f"no worker started it before it expired at {expires_at}", retryable=False)
-    return [Failed(**terminal_fields(state), error=error, reason="expired", cancelled_steps=unstarted_steps(state))]
+        return None
+    return Failure(type=EXPIRED, message=f"no worker started it before it expired at {expires_at}", retryable=False)
 
 
-def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned", "poison"], error: Failure) -> list[Failed]:
-    """End an execution that took too long or was lost for good.
+def give_up(state: Execution, reason: WholeReason, error: Failure) -> list[Failed]:
+    """End an execution that took too long, expired, or was lost for good.
 
-    Return nothing if it is over.
+    Return nothing if it is over, or started before it expired.
     """
-    if state.status not in {Status.PLANNED, Status.ADMITTED}:
+    if state.status not in {Status.PLANNED, Status.ADMITTED} or (reason == EXPIRED and expiry(state) is None):
         return []
     return [
         Failed(
@@ -141,7 +148,7 @@ def give_up(state: Execution, *, reason: Literal["timed_out", "abandoned", "pois
             error=error,
             reason=reason,
             cancelled_steps=unstarted_steps(state),
-            dead_letter=state.request.plan.dead_letter,
+            dead_letter=state.request.plan.dead_letter and reason != EXPIRED,
         )
     ]
 

@@ -23,6 +23,7 @@ from ..events import (
     ExhaustedReason,
     Failed,
     FannedOut,
+    LeaseExtended,
     Message,
     Plan,
     Planned,
@@ -41,6 +42,7 @@ from ..events import (
     admission_of,
 )
 from ..quorum import Quorum, Standing
+from ..visibility_lease import lease_span
 from .steps import IN_FLIGHT, PersistentDict, Phase, Step, Steps, StepStates
 from .workflow import Outcome, Walk
 
@@ -288,6 +290,8 @@ def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa:
             return _recovered(state, fact)
         case Released():
             return _released(state, fact)
+        case LeaseExtended():
+            return _extended(state, fact)
         case RetryScheduled():
             step = Step(
                 Phase.RETRYING, fact.attempt, next_attempt_at=fact.next_attempt_at, claim=_last_claim(state, fact.step)
@@ -358,11 +362,16 @@ def _last_claim(state: Execution, name: str) -> int:
 
 def _started(step: Step, fact: Started, recorded: Recorded[Message]) -> Step:
     claims = step.claims + 1 if step.attempt == fact.attempt else 1
-    number, claimed_at, leased = recorded.sequence, recorded.time, fact.lease is not None
-    begun = fact.attempt, fact.delivery
-    return Step(
-        Phase.STARTED, *begun, task=step.task, claims=claims, leased=leased, claim=number, claimed_at=claimed_at
-    )
+    until = None if fact.lease is None else recorded.time + lease_span(fact.lease)
+    begun, claim, at = (fact.attempt, fact.delivery), recorded.sequence, recorded.time
+    return Step(Phase.STARTED, *begun, task=step.task, claims=claims, leased_until=until, claim=claim, claimed_at=at)
+
+
+def _extended(state: Execution, fact: LeaseExtended) -> Execution:
+    step = state.steps.get(fact.step)
+    if step is None or step.phase is not Phase.STARTED or step.claim != fact.claim:
+        return state
+    return with_step(state, fact.step, msgspec.structs.replace(step, leased_until=fact.until))
 
 
 def _recovered(state: Execution, fact: Recovered) -> Execution:

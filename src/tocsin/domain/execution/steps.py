@@ -48,7 +48,7 @@ class Step(msgspec.Struct, frozen=True):
 
     `delivery` belongs to the current claim; 0: the attempt is not claimed. `task` is the sequence of the newest
     `dispatched` event (0: none); older tasks are lost and do not run. `claims` counts the claims of this attempt. A
-    `leased` claim stands until its lease expires, no matter what its queue delivers. `claim` is the sequence of the
+    claim of a worker over HTTP is `leased_until` a time (UTC), no matter what its queue delivers. `claim` is the sequence of the
     current claim, also after the end of the attempt (0: none). `claimed_at` is its time (UTC), as long as it stands.
     """
 
@@ -61,7 +61,7 @@ class Step(msgspec.Struct, frozen=True):
     reason: ExhaustedReason | None = None
     task: int = 0
     claims: int = 0
-    leased: bool = False
+    leased_until: datetime | None = None
     claim: int = 0
     claimed_at: datetime | None = None
 

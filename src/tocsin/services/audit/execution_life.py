@@ -24,6 +24,7 @@ from ...domain.events import (
     ExecutionFact,
     Exhausted,
     Failed,
+    LeaseExtended,
     Plan,
     Planned,
     PlannedStep,
@@ -193,7 +194,8 @@ class ExecutionLife:
         return 0.0 if start_at is None else (start_at - at).total_seconds()
 
     def _is_anew(self, fact: ExecutionFact) -> bool:
-        return isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
+        is_lost = isinstance(fact, Dispatched) and (fact.step, fact.attempt) in self.lost
+        return is_lost or isinstance(fact, LeaseExtended)
 
     @on(Recovered)
     def _recovered(self, fact: Recovered) -> Iterator[Wrong]:
@@ -241,6 +243,11 @@ class ExecutionLife:
             yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} was lost, and not dispatched again")
         if fact.delivery <= last:
             yield Wrong("I3", f"delivery {last} of that attempt was started before")
+
+    @on(LeaseExtended)
+    def _extended(self, fact: LeaseExtended) -> Iterator[Wrong]:
+        if (fact.step, fact.attempt) not in self.started:
+            yield Wrong("I3", f"attempt {fact.attempt} of {fact.step} has no lease that a heartbeat could extend")
 
     @on(Released)
     def _released(self, fact: Released) -> Iterator[Wrong]:

@@ -8,9 +8,10 @@ from typing import Any
 from ... import subjects
 from ...domain.events import HeartbeatDetails, StepProgress
 from ...domain.progress import message_of
+from ...domain.visibility_lease import lease_span
 from ...ports import Clock, EventLog, OutdatedState
 from ...subjects import DecodeError
-from . import task_leases
+from . import worker_answers
 from .lookup import ExecutionMatch
 from .task_leases import Held
 
@@ -28,8 +29,10 @@ class ProgressReport:
     """The place that the work has reached, for the next attempt."""
 
 
-async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport) -> StepProgress:
+async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport, *, key: bytes) -> StepProgress:
     """Store progress and checkpoint of a held step; return the progress that counts.
+
+    It extends the lease once half of the lease is over. `key`: as in `worker_answers.complete`.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -57,8 +60,10 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport)
     if report.checkpoint is not None:
         heartbeat = HeartbeatDetails(**identity, time=clock.now(), details=report.checkpoint)
         await log.publish(subjects.output_of(heartbeat, token), heartbeat, message_id=token_hex(8))
-    with suppress(OutdatedState):  # another step moved, or the lease ended; the next report or heartbeat decides
-        await task_leases.extend(log, clock, held)
+    until, half = held.state.steps[claim.step].leased_until, lease_span(claim.lease or held.task.message.timeout) / 2
+    if until is not None and until - clock.now() < half:
+        with suppress(OutdatedState):  # the lease ended; the next report or heartbeat says so
+            await worker_answers.extend(log, held, key=key)
     return progress
 
 

@@ -2,15 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import TypeAlias, TypeVar
 
-from ... import subjects
 from ...domain import execution
-from ...domain.events import Dispatched, LeaseTimer, Message, Recorded, Started, newest_of, unfold
+from ...domain.events import Dispatched, Message, Recorded, Started, newest_of, unfold
 from ...domain.execution import Execution, Phase
-from ...domain.task_fetch import lease_span, lease_timer
-from ...ports import Clock, EventLog, SequenceConflict
+from ...ports import EventLog
 from . import errors
 from .lookup import ExecutionMatch
 
@@ -41,27 +38,6 @@ class Held:
     task: Recorded[Dispatched]
     claim: Recorded[Started]
 
-    @property
-    def deadline(self) -> datetime:
-        """The time at which the attempt times out (UTC)."""
-        return self.claim.time + lease_span(self.task.message.timeout)
-
-
-async def extend(log: EventLog, clock: Clock, held: Held, *, asked: float | None = None) -> None:
-    """Extend a lease after a heartbeat, up to the attempt's timeout.
-
-    Raises:
-        SequenceConflict: another writer changed the execution; read it again.
-    """
-    seconds = asked or held.claim.message.lease or held.task.message.timeout
-    until = min(clock.now() + lease_span(seconds), held.deadline)
-    timer = timer_of(held).changed(ends_attempt=until == held.deadline)
-    await log.delay(timer, until=until)
-    # The timer has no guard. If the lease ended before it was extended, the worker must learn so.
-    scope = subjects.scope_of(held.task.message)
-    if await log.tail(scope) > held.found.facts[-1].sequence:
-        raise SequenceConflict(f"{scope} changed while the lease was extended")
-
 
 async def hand_back(log: EventLog, held: Held) -> None:
     """Release a claim, so that another worker can take the same attempt.
@@ -69,7 +45,7 @@ async def hand_back(log: EventLog, held: Held) -> None:
     Raises:
         SequenceConflict: another writer changed the execution; read it again.
     """
-    for fact in execution.release(held.state, timer_of(held), reason="handed_back"):
+    for fact in execution.release(held.state, held.claim.message.step, reason="handed_back"):
         await log.append(fact, expect=held.found.facts[-1].sequence)
 
 
@@ -120,10 +96,6 @@ def _require(holder: Holder, claim: Started, *, exactly: bool) -> None:
         return
     owner = f"another worker, {claim.worker!r}" if claim.worker else "a worker that named no `worker_id`"
     raise errors.OperationError(f"{job} is held by {owner}. Send the `worker_id` of its fetch", code="held-by-other")
-
-
-def timer_of(held: Held) -> LeaseTimer:
-    return lease_timer(held.claim.message, held.task.sequence)
 
 
 def _newest(facts: Facts, kind: type[F], step: str) -> Recorded[F] | None:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from secrets import token_hex
 from typing import Final
 
 from pydantic import JsonValue
 
 from ... import subjects
-from ...domain import ids
+from ...domain import execution, ids
 from ...domain.definition import MAX_INPUT_BYTES, size_of
 from ...domain.definition.fields import json_problem
 from ...domain.events import (
@@ -27,7 +28,8 @@ from ...domain.events import (
     Started,
     Terminal,
 )
-from ...ports import EventLog
+from ...domain.execution import Phase
+from ...ports import EventLog, SequenceConflict
 from .errors import InvalidResult, OperationError, ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
 from .lookup import ExecutionMatch
@@ -131,6 +133,23 @@ async def fail(
     return outcome
 
 
+async def extend(log: EventLog, held: Held, *, key: bytes, asked: float | None = None) -> None:
+    """Report a heartbeat, which extends the lease up to the attempt's timeout.
+
+    Raises:
+        SequenceConflict: the claim ended.
+    """
+    seconds = asked or held.claim.message.lease or held.task.message.timeout
+    report = _report(held, key, lease=seconds)
+    subject, scope = subjects.subject_of(report), subjects.scope_of(held.task.message)
+    await log.publish(subject, report, message_id=ids.report_id(report.proof or "", f"{subject}.{token_hex(8)}"))
+    # The lease may have ended before, and the worker must learn so.
+    state = execution.fold(await log.load(scope))
+    step = state.steps.get(report.step)
+    if state.is_over or step is None or step.phase is not Phase.STARTED or step.claim != report.claim:
+        raise SequenceConflict(f"{scope} changed while the lease was extended")
+
+
 async def _answer(log: EventLog, held: Held, report: Report, arrivals: EventWaiter | None) -> Answered:
     with awaited_of(log, arrivals, subjects.scope_of(held.task.message), held.found.facts) as awaited:
         await _published(log, report, None)
@@ -175,19 +194,22 @@ def _has_failed(report: Report, since: Sequence[Message]) -> bool | None:
     return None
 
 
-def _report(held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None) -> Report:
+def _report(
+    held: Held, key: bytes, *, result: JsonValue = None, error: Failure | None = None, lease: float | None = None
+) -> Report:
     claim = held.claim.message
     proof = ids.claim_proof(key, claim.execution_id, claim.step, claim.attempt, held.claim.sequence)
     return Report(
         job=claim.job,
         execution_id=claim.execution_id,
-        outcome="completed" if error is None else "failed",
+        outcome="extended" if lease is not None else "completed" if error is None else "failed",
         step=claim.step,
         attempt=claim.attempt,
         delivery=claim.delivery,
         token=held.task.message.token,
         result=result,
         error=error,
+        lease=lease,
         worker=claim.worker or None,
         claim=held.claim.sequence,
         proof=proof,

@@ -12,9 +12,10 @@ from ...domain.events import (
     Advanced,
     Cancelled,
     Completed,
+    Death,
     Exhausted,
     Failed,
-    LeaseTimer,
+    Failure,
     Message,
     PastHoldUp,
     Recorded,
@@ -26,6 +27,7 @@ from ...domain.events import (
 from ...domain.execution import Phase
 from ...domain.open_task import OpenTask
 from ...domain.task_board import NO_AGENT, AgentClaim, TaskBoard
+from ...engine.report_lists import report_of_stage
 from ...ports import Append, Clock, EventLog, OutdatedState, Written
 from .agents import HeardAgents
 from .operator_decisions import OperatorDecisions
@@ -269,10 +271,12 @@ _log = telemetry.get_logger("tocsin.matcher")
 class Releases:
     """Requests the end of claims, and keeps tasks from agents that handed them back."""
 
-    def __init__(self, log: EventLog, board: TaskBoard, clock: Clock) -> None:
+    def __init__(self, log: EventLog, board: TaskBoard, clock: Clock, key: bytes) -> None:
+        """`key`: the key of the installation."""
         self._log = log
         self._board = board
         self._clock = clock
+        self._key = key
         self._refusals: dict[tuple[str, str, str], float] = {}
         self.requested: dict[tuple[str, int], None] = {}
         """The scopes and sequences of the claims whose end was requested, oldest first."""
@@ -321,28 +325,29 @@ class Releases:
         is_refused: bool = False,
         last_heartbeat: datetime | None = None,
     ) -> None:
-        """Send the lease keeper a request to end a claim, once.
+        """Report the end of a claim to the retrier, once.
 
-        It decides, because a report may be stored. `last_heartbeat`: when the lost agent was heard last (UTC).
+        It decides after the reports that are stored. `last_heartbeat`: when the lost agent was heard last (UTC).
         """
         task = claim.task
         if is_refused:
             self._refusals[task.scope, task.step, claim.agent] = self._clock.monotonic() + REFUSAL_S
         if (task.scope, claim.sequence) in self.requested:
             return
-        _, job, execution_id, _ = task.scope.split(".")
-        timer = LeaseTimer(
-            job=subjects.name(job),
+        _, token, execution_id, _ = task.scope.split(".")
+        death = Death(agent=claim.agent, at=self._clock.now(), last_heartbeat=last_heartbeat)
+        send = report_of_stage(
+            self._key,
+            subjects.MATCHER,
+            Failure(type=reason, deaths=() if reason == "handed_back" else (death,)),
+            job=(job := subjects.name(token)),
             execution_id=execution_id,
             step=task.step,
             attempt=task.attempt,
             delivery=claim.delivery,
-            task=task.sequence,
-            reason=reason,
-            last_heartbeat=last_heartbeat,
+            claim=claim.sequence,
         )
-        message_id = f"{execution_id}:{task.step}:{task.attempt}:{claim.sequence}:{reason}"
-        await self._log.publish(subjects.subject_of(timer), timer, message_id=message_id)
+        await self._log.publish(send.subject, send.message, message_id=send.message_id)
         self.requested[task.scope, claim.sequence] = None
         while len(self.requested) > MAX_RELEASED:
             del self.requested[next(iter(self.requested))]
@@ -351,7 +356,7 @@ class Releases:
             action="claim-ends",
             reason=reason,
             agent=claim.agent,
-            job=timer.job,
+            job=job,
             execution_id=execution_id,
             step=task.step,
             attempt=task.attempt,

@@ -5,7 +5,6 @@ lost and the fetch does not arrive again, its leases end like those of a lost wo
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Final
 
 from ... import telemetry
@@ -13,8 +12,8 @@ from ...domain import execution
 from ...domain.events import Dispatched, Started
 from ...domain.open_task import OpenTask
 from ...domain.task_board import TaskBoard
-from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim, lease_span, lease_timer, ojs_field
-from ...ports import Clock, Delay, EventLog, FetchChannel, OutdatedState
+from ...domain.task_fetch import Answer, AnswerState, Fetch, FetchedClaim, ojs_field
+from ...ports import Clock, EventLog, FetchChannel
 from ...subjects import Stream
 from . import followed_tasks
 from .claims import Claims, Releases, StoredClaim, claim_of
@@ -109,41 +108,28 @@ class FetchServer:
     async def _store(self, chosen: Sequence[tuple[OpenTask, WaitingFetch]]) -> list[StoredClaim]:
         """Claim reserved tasks; those that are not claimed are open again."""
         wanted: list[tuple[OpenTask, Started]] = []
-        timers: list[Delay] = []
         try:
             for task, waiting in chosen:
                 message = None if task.message is None else task.message.task
                 if message is not None and not await self._has_expired(task, message):
-                    claim, timer = self._claim(task, message, waiting.fetch)
+                    fetch = waiting.fetch
+                    lease, holder = fetch.lease.of(message), fetch.identity
+                    claim = claim_of(task, fetch.worker, lease=lease, holder=holder, fetch=fetch.id)
                     wanted.append((task, claim))
-                    timers.append(timer)
-            # Store the timers first: a claim without a timer would never end.
-            for written in await self._log.write(timers):
-                if written.error is not None:
-                    raise written.error
             return await self._claims.store(wanted)
         finally:
             for task, _ in reversed(chosen):
                 self._board.put_back(task)
 
-    def _claim(self, task: OpenTask, message: Dispatched, fetch: Fetch) -> tuple[Started, Delay]:
-        lease = fetch.lease.of(message)
-        claim = claim_of(task, fetch.worker, lease=lease, holder=fetch.identity, fetch=fetch.id)
-        timer = lease_timer(claim, task.sequence, ends_attempt=message.timeout <= lease)
-        return claim, Delay(timer, self._clock.now() + lease_span(min(lease, message.timeout)))
-
     async def _has_expired(self, task: OpenTask, message: Dispatched) -> bool:
-        """Expire an execution before a worker gets it (ojs-core, `expires_at`); return whether it is over."""
+        """Withdraw a task whose execution has expired (ojs-core, `expires_at`); the lease keeper ends it."""
         if ojs_field(message, "expires_at") is None:
             return False
-        facts = await self._log.load(task.scope)
-        state = execution.fold(facts)
+        state = execution.fold(await self._log.load(task.scope))
         expires_at = state.requested.plan.expires_at if state.requested is not None else None
         if expires_at is None or self._clock.now() < expires_at:
             return False
-        with suppress(OutdatedState):  # the task is chosen again
-            for fact in execution.expire(state):
-                await self._log.append(fact, expect=facts[-1].sequence)
+        if execution.expiry(state) is not None:
             self._board.withdraw(task)
         return True
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from ... import subjects, telemetry
-from ...domain.events import Cancelled, Failed, LeaseTimer, Message, OwnershipAssigned, Recorded, Started
+from ...domain.events import Cancelled, Message, OwnershipAssigned, Recorded, Report, Started
 from ...domain.task_board import TaskBoard
 from ...domain.task_offers import Offer
 from ...engine.leader_election import LeaderElection, lease_access
@@ -105,7 +105,7 @@ class Matcher:
         self._purges = Purges(log, self.board, self._decisions)
         self._owners = Owners(log, self.board, self.agents, self._decisions, clock)
         self._claims = Claims(log, self.board, self.agents, self._rates, self._decisions, self._owners)
-        self._releases = Releases(log, self.board, clock)
+        self._releases = Releases(log, self.board, clock, key)
         sender = TaskSender(channel, self.agents, self._releases, LastHeartbeats(log, clock, key), clock, key)
         self._trials = Trials(self.board, self.agents, reserved, clock.monotonic)
         self._hand_over = LimitedHandOver(self.board, self._owners, self._releases, sender)
@@ -336,10 +336,9 @@ MATCHER_STAGE: Final = Stage(
     purpose="assigns tasks to agents and to workers over HTTP",
     consumes="`dispatched`, claims, ends; what operators decided about queues and agents, the namespaces and the policy; hold lists of workers and "
     "fetches, which no stream stores",
-    decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; inputs that end claims of lost agents; timers of leases; `cancelled` "
-    "after a purge",
+    decides="`started` and `assigned` in the worker's name; tasks to workers, and notices of ends; reports that end claims of lost agents; `cancelled` after a purge",
     access=Access(
-        appends=(Started, OwnershipAssigned, Failed, LeaseTimer, Cancelled),
+        appends=(Started, OwnershipAssigned, Report, Cancelled),
         reads=(Stream.PROGRESS,),
         writes=(
             *(*lease_access(MATCHER_LEASE), (Bucket.QUEUES, ">")),

@@ -14,8 +14,7 @@ from .... import subjects
 from ....domain import dead_letter, events, execution
 from ....domain.definition import size_of
 from ....domain.events import JobState, Message, Plan, PlannedStep, Recorded, Workflow, unfold
-from ....domain.execution import Execution, Phase, Status, Step
-from ....domain.recovery import TIMED_OUT
+from ....domain.execution import TIMED_OUT, Execution, Phase, Status, Step
 from ....domain.text import utc_text
 from ....domain.uniqueness import job_state
 from ....ports import EventLog

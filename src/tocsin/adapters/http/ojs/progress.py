@@ -42,7 +42,7 @@ async def report_progress(here: Here, caller: TaskWorker, job_id: Id, body: Body
     held = await workers.held_if_active(here, job_id, workers.holder_of(caller, body))
     if held is None:
         return {"job_id": job_id, "accepted": False}
-    progress = await progress_reports.store(here.log, here.clock, held, report)
+    progress = await progress_reports.store(here.log, here.clock, held, report, key=here.report_key)
     return {"job_id": job_id, "accepted": True, "progress": progress.fraction, **_details(progress)}
 
 

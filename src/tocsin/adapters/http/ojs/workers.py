@@ -228,7 +228,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
         raise refused("active_jobs", "must be an array of job ids")
     holder = holder_of(caller, body)
     asked = _seconds(body, "visibility_timeout_ms")
-    extend = partial(task_leases.extend, here.log, here.clock, asked=asked)
+    extend = partial(worker_answers.extend, here.log, key=here.report_key, asked=asked)
     extended, lost = list[str](), list[str]()
     directive: str | None = None
     for id_ in ids:

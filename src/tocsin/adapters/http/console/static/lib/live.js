@@ -100,7 +100,7 @@ function received(type, data) {
 const TYPES = [
   "acknowledged", "acquired", "admitted", "advanced", "cancelled", "completed", "cron.answer", "cron.missed",
   "cron.skipped", "cron.triggered", "dead-lettered", "defined", "deleted", "dependencies-settled", "dispatched", "due",
-  "exhausted", "failed", "fanned-out", "passed", "paused", "planned", "proposed", "queued", "quorum-settled",
+  "exhausted", "failed", "fanned-out", "lease-extended", "passed", "paused", "planned", "proposed", "queued", "quorum-settled",
   "recovered", "refused", "released", "replayed", "resolved", "resumed", "retry-scheduled", "skipped", "started",
 ];
 
