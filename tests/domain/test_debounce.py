@@ -31,7 +31,7 @@ def test_last_event_counts_in_any_order(seconds: list[int], data: st.DataObject)
     events = [place(number, second) for number, second in enumerate(seconds, 1)]
     window: Window | None = None
     for event in data.draw(st.permutations([*events, *events])):
-        window, replaced = debounce.hear(window, request(event), event, RULE, "id")
+        window, replaced = debounce.hear(window, request(event), event, RULE, "invoice", "id")
         assert replaced != window.last
         assert Window.model_validate_json(window.encode()) == window
     assert window is not None
@@ -43,27 +43,27 @@ def test_last_event_counts_in_any_order(seconds: list[int], data: st.DataObject)
 
 def test_closed_window_takes_no_new_event() -> None:
     first, second = place(1, 0), place(2, 1)
-    window = debounce.closed(debounce.hear(None, request(first), first, RULE, "id").window)
-    assert debounce.hear(window, request(first), first, RULE, "id").window == window
+    window = debounce.closed(debounce.hear(None, request(first), first, RULE, "invoice", "id").window)
+    assert debounce.hear(window, request(first), first, RULE, "invoice", "id").window == window
     with pytest.raises(WindowClosed):
-        debounce.hear(window, request(second), second, RULE, "id")
+        debounce.hear(window, request(second), second, RULE, "invoice", "id")
 
 
 def test_job_registered_again_begins_its_own_wait() -> None:
     old, new = place(1, 0), place(2, 60)
     before, after = NOON - timedelta(days=1), NOON + timedelta(seconds=50)
-    window = debounce.hear(None, request(old), old, RULE, "id", before).window
+    window = debounce.hear(None, request(old), old, RULE, "invoice", "id", before).window
     assert [debounce.is_of(window, time) for time in (before, after)] == [True, False]
     for registered_at, first in ((before, old.time), (after, new.time)):
-        heard = debounce.hear(window, request(new), new, RULE, "id", registered_at)
+        heard = debounce.hear(window, request(new), new, RULE, "invoice", "id", registered_at)
         assert (heard.window.first, heard.window.request, heard.replaced) == (first, request(new), old)
         assert debounce.is_of(heard.window, registered_at)
 
 
 def test_stream_that_was_made_again_opens_a_window() -> None:
     last, after = place(1_000, 0), place(1, 60)
-    window = debounce.ended(debounce.hear(None, request(last), last, RULE, "id").window)
-    heard = debounce.hear(window, request(after), after, RULE, "id")
+    window = debounce.ended(debounce.hear(None, request(last), last, RULE, "invoice", "id").window)
+    heard = debounce.hear(window, request(after), after, RULE, "invoice", "id")
     assert (heard.window.last, heard.window.first, heard.replaced) == (after, after.time, None)
 
 

@@ -18,7 +18,6 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     Message,
-    NotifyTimer,
     OutcomeChanged,
     Planned,
     QuorumRule,
@@ -30,13 +29,14 @@ from tocsin.domain.notification import MAX_REASON, MAX_WHY, Kind
 from tocsin.domain.notification_rule import (
     REMEMBERED,
     TimedKind,
+    TimeLimit,
     changed_outcome,
     notifications,
     of_failure,
+    of_limit,
     of_recovery,
-    of_timer,
     rule_of,
-    timers,
+    time_limits,
 )
 
 OPS = Notify(channels=("ops",), on_failure=True)
@@ -159,7 +159,7 @@ EVERY = Notify(channels=("ops",), late_after=600.0, must_complete_by="07:00", du
 )
 def test_deadline_is_the_next_local_time(scheduled: datetime, timezone: str, by: datetime) -> None:
     request = admitted().changed(scheduled_time=scheduled)
-    times = {timer.kind: timer.until for timer in timers(EVERY, request, scheduled, timezone)}
+    times = {limit.kind: limit.until for limit in time_limits(EVERY, request, scheduled, timezone)}
     assert times == {
         "late": scheduled + timedelta(minutes=10),
         "overdue": by,
@@ -171,17 +171,17 @@ def test_deadline_that_clocks_skip_moves_forward() -> None:
     rule = Notify(channels=("ops",), must_complete_by="02:30")
     before, after = datetime(2027, 3, 14, 5, tzinfo=UTC), datetime(2027, 3, 14, 7, 30, tzinfo=UTC)
     request = admitted().changed(scheduled_time=before)
-    [timer] = timers(rule, request, before, "America/New_York")
-    assert timer.until == after
+    [limit] = time_limits(rule, request, before, "America/New_York")
+    assert limit.until == after
 
 
 def test_trigger_has_no_deadline_of_the_day() -> None:
     request = admitted().changed(trigger="manual")
-    assert [timer.kind for timer in timers(EVERY, request, NOON, "UTC")] == ["late", "slow"]
+    assert [limit.kind for limit in time_limits(EVERY, request, NOON, "UTC")] == ["late", "slow"]
 
 
 def test_time_zone_that_is_gone_has_no_deadline() -> None:
-    assert [timer.kind for timer in timers(EVERY, admitted(), NOON, "Gone/City")] == ["late", "slow"]
+    assert [limit.kind for limit in time_limits(EVERY, admitted(), NOON, "Gone/City")] == ["late", "slow"]
 
 
 @pytest.mark.parametrize(
@@ -197,10 +197,7 @@ def test_time_zone_that_is_gone_has_no_deadline() -> None:
 def test_timer_finds_what_is_not_done(facts: tuple[Message, ...], found: set[str]) -> None:
     state = execution.fold(recorded(facts))
     kinds: tuple[TimedKind, ...] = ("late", "overdue", "slow")
-    timed = {
-        kind: of_timer(NotifyTimer(job=JOB, execution_id=ID, kind=kind, definition=1, until=NOON), state)
-        for kind in kinds
-    }
+    timed = {kind: of_limit(TimeLimit(kind, NOON, JOB, ID), state) for kind in kinds}
     assert {kind for kind, happening in timed.items() if happening is not None} == found
 
 
@@ -218,7 +215,7 @@ WAITS: dict[WaitsFor, tuple[Message, ...]] = {
 def test_timer_names_what_is_waited_for(kind: TimedKind, reason: WaitsFor) -> None:
     state = execution.fold(recorded(WAITS[reason]))
     assert execution.waits_for(state) == reason
-    happening = of_timer(NotifyTimer(job=JOB, execution_id=ID, kind=kind, definition=1, until=NOON), state)
+    happening = of_limit(TimeLimit(kind, NOON, JOB, ID), state)
     assert happening is not None
     assert f"it waits for {execution.WAITS[reason]}" in happening.why
 

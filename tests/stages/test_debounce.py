@@ -22,12 +22,11 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.domain import debounce, ids, ledger
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.engine.stage import BoundStage
 from tocsin.ports import WEBHOOK_DELIVERY, EventDurable, LogUnavailable, Progress
 from tocsin.settings import Triggers
 from tocsin.stages.event_listener import debouncer
 from tocsin.stages.event_listener.debouncer import HOUR_S, KEPT_S
-from tocsin.stages.event_listener.stage import EVENT_LISTENER, EventListener
+from tocsin.stages.event_listener.stage import EventListener
 from tocsin.subjects import Bucket
 
 JOB: dict[str, Any] = {
@@ -43,7 +42,6 @@ class Shop:
     def __init__(self, world: World, listener: EventListener) -> None:
         self.world = world
         self.listener = listener
-        self.stage: BoundStage = EVENT_LISTENER.bind(listener)
         [self.name] = listener.index.active
         self.published = 0
 
@@ -67,7 +65,7 @@ class Shop:
         assert {answer for message in messages for answer in message.answers} == {"ack"}
 
     async def flood(self, streams: Acknowledged, messages: Sequence[Message]) -> None:
-        """Let the listener read messages one by one, long after they were stored; its timers come between."""
+        """Let the listener read messages one by one, long after they were stored; its windows end between."""
         for number, message in enumerate(messages, 1):
             await self.deliver(message)
             streams.sequence, streams.is_idle = message.sequence, number == len(messages)
@@ -76,7 +74,7 @@ class Shop:
     async def pass_time(self, seconds: float) -> None:
         for _ in range(round(seconds)):
             self.world.clock.advance(timedelta(seconds=1).total_seconds())
-            await self.world.run(self.stage)
+            await self.listener.debouncer.run_once()
 
 
 async def inputs(world: World) -> list[object]:
@@ -212,23 +210,35 @@ async def test_late_deliveries_start_nothing(world: World) -> None:
     assert await inputs(world) == [3]
 
 
-async def test_timer_of_a_lost_copy_is_set_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A copy dies after it stored the window, and before it set the timer."""
+async def test_window_of_a_lost_copy_ends(world: World) -> None:
+    """A copy dies after it stored the window; another copy ends it, and a third finds nothing left."""
     await world.define(JOB)
-
-    async def die(*_: object, **__: object) -> None:
-        raise ConnectionResetError
-
     async with listening(world) as listener:
-        shop = Shop(world, listener)
-        message = shop.message("a")
-        with monkeypatch.context() as patched:
-            patched.setattr(world.log, "delay", die)
-            with pytest.raises(ConnectionResetError):
-                await listener.handle(shop.name, [message])
-        assert message.answers == []
-        await shop.deliver(message)
-        await shop.pass_time(31)
+        await Shop(world, listener).publish("a")
+    for _ in range(2):
+        async with listening(world) as other:
+            await Shop(world, other).pass_time(31)
+    assert await inputs(world) == [2]
+
+
+async def test_running_copy_finds_windows_of_a_lost_copy(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as running, listening(world) as lost:
+        await Shop(world, running).pass_time(1)
+        await Shop(world, lost).publish("a")
+        await Shop(world, running).pass_time(31)
+    assert await inputs(world) == [2]
+
+
+async def test_copies_that_end_a_window_request_it_once(world: World) -> None:
+    await world.define(JOB)
+    async with listening(world) as one, listening(world) as other:
+        await Shop(world, one).publish("a")
+        for listener in (one, other):
+            await listener.debouncer.run_once()
+        world.clock.advance(31)
+        await asyncio.gather(one.debouncer.run_once(), other.debouncer.run_once())
+        await Shop(world, one).pass_time(3)
     assert await inputs(world) == [2]
 
 
@@ -304,8 +314,8 @@ async def test_webhook_that_repeats_its_body_starts_again(world: World) -> None:
     assert len(set(await requested(world))) == 3
 
 
-async def test_closed_window_whose_timer_was_lost_ends(world: World) -> None:
-    """An event that finds a closed window sets its timer again."""
+async def test_closed_window_that_a_copy_left_ends(world: World) -> None:
+    """A copy dies between the close of a window and its request."""
     await world.define(JOB)
     async with listening(world) as listener:
         shop = Shop(world, listener)

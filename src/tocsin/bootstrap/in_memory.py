@@ -171,7 +171,7 @@ async def run_stages_in_memory(
     )
     policy = EdgeDecisions(view, sources)
     pure, stages = split(stages, view, installation)
-    folds = any(stage.subscriptions or stage.access.assigns_tasks for stage in stages)
+    folds = any(stage.subscriptions or stage.access.assigns_tasks or stage.access.hears_events for stage in stages)
     stages = at_the_edge(stages, policy, sources, leading, process.name)
     async with process.running(pure, view, leading, folds=folds):
         await _run(installation, stages, policy, lead, ready)

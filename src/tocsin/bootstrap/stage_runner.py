@@ -269,7 +269,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         pure, edges = split(stages, view, installation)
         stages = at_the_edge(edges, policy, sources, leading, process.name)
         process.passes = await _fed(stack, connection, installation, pure)
-        folds = any(stage.subscriptions or stage.access.assigns_tasks for stage in edges)
+        folds = any(stage.subscriptions or stage.access.assigns_tasks or stage.access.hears_events for stage in edges)
         await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
         broker = _Broker(connection.client)
         for stage in stages:

@@ -15,6 +15,7 @@ from .events import CheckedMessage, EventReference, Trigger
 class Window(CheckedMessage):
     """The events of a key that wait for their execution."""
 
+    job: str
     trigger_id: str
     """The digest of the job and the source of its trigger, as in the name of the durable."""
     first: datetime
@@ -82,6 +83,7 @@ def hear(
     request: Trigger,
     event: EventReference,
     rule: Debounce,
+    job: str,
     trigger_id: str,
     registered_at: datetime | None = None,
 ) -> Heard:
@@ -104,6 +106,7 @@ def hear(
     until = min(event.time + timedelta(seconds=rule.quiet), first + timedelta(seconds=rule.longest))
     replaced = None if open_ is None else open_.last
     after = Window(
+        job=job,
         trigger_id=trigger_id,
         first=first,
         last=event,

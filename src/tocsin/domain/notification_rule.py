@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from . import ids, start_jitter
 from .definition import JobDefinition, Notify
@@ -15,7 +15,6 @@ from .events import (
     Failed,
     Message,
     NotificationRaised,
-    NotifyTimer,
     OutcomeChanged,
     Recorded,
     Released,
@@ -117,6 +116,19 @@ class Happening:
     why: str = ""
 
 
+class TimeLimit(NamedTuple):
+    """A time at which an execution should have started or ended."""
+
+    kind: TimedKind
+    """What has happened if the execution has not started (`late`) or not ended (`overdue`, `slow`)."""
+    until: datetime
+    """The time (UTC)."""
+    job: str
+    execution_id: str
+    scheduled_time: datetime | None = None
+    """The instant (UTC) of an execution that was skipped or missed, and so never opened; None: it was opened."""
+
+
 def of_failure(end: Failed, at: datetime) -> Happening:
     error = end.first_error
     reason = error.summary if error else end.reason or ""
@@ -182,68 +194,43 @@ def of_misses(missed: CronMissed) -> Happening:
     )
 
 
-def timers(rule: Notify, request: Requested, opened_at: datetime, timezone: str) -> Iterator[NotifyTimer]:
-    """Yield the times at which an execution should have started or ended.
+def time_limits(
+    rule: Notify, opening: Requested | Skipped | CronMissed, at: datetime, timezone: str
+) -> Iterator[TimeLimit]:
+    """Yield the times at which an execution, or that of a skipped or missed instant, should have started or ended.
 
-    `request`: the event that opened it at `opened_at`. An execution that waits for its lock is opened twice, and each of its timers is the same.
+    `at`: when its opening was stored. An execution that waits for its lock is opened twice, and each of its times is the same.
     """
-    times: dict[TimedKind, datetime] = {}
-    delay = timedelta(seconds=request.plan.start_delay or 0.0)
+    if isinstance(opening, Skipped):
+        if opening.trigger == "cron" and opening.reason not in WANTED_SKIPS:
+            yield from _overdue(rule, timezone, opening.job, opening.execution_id, opening.scheduled_time)
+        return
+    if isinstance(opening, CronMissed):
+        data = opening.data
+        try:
+            first = parse(data.cron_expression, data.timezone).next_after(data.start, anchor=data.start)
+        except ScheduleError:
+            first = None
+        instant = data.until if first is None else min(first, data.until)
+        yield from _overdue(rule, timezone, data.cron_name, ids.occurrence_id(data.cron_name, instant), instant)
+        return
+    job, execution_id, scheduled = opening.job, opening.execution_id, opening.scheduled_time
     if rule.late_after is not None:
-        times["late"] = request.scheduled_time + delay + timedelta(seconds=rule.late_after)
-    if rule.must_complete_by is not None and request.trigger == "cron":
-        by = _next_time(rule.must_complete_by, timezone, request.scheduled_time)
-        if by is not None:
-            times["overdue"] = by
-    if rule.duration_over is not None and isinstance(request, Admitted):
-        times["slow"] = start_jitter.begins_at(request.plan, opened_at) + timedelta(seconds=rule.duration_over)
-    for kind, until in times.items():
-        yield NotifyTimer(
-            job=request.job,
-            execution_id=request.execution_id,
-            kind=kind,
-            definition=request.plan.definition,
-            until=until,
-        )
+        delay = timedelta(seconds=opening.plan.start_delay or 0.0)
+        yield TimeLimit("late", scheduled + delay + timedelta(seconds=rule.late_after), job, execution_id)
+    if opening.trigger == "cron":
+        for limit in _overdue(rule, timezone, job, execution_id, scheduled):
+            yield limit._replace(scheduled_time=None)
+    if rule.duration_over is not None and isinstance(opening, Admitted):
+        until = start_jitter.begins_at(opening.plan, at) + timedelta(seconds=rule.duration_over)
+        yield TimeLimit("slow", until, job, execution_id)
 
 
-def skip_timer(rule: Notify, skip: Skipped, timezone: str) -> NotifyTimer | None:
-    """Return the deadline of a skipped execution; None: it has none."""
-    if skip.trigger != "cron" or skip.reason in WANTED_SKIPS:
-        return None
-    return _overdue(rule, timezone, skip.job, skip.execution_id, skip.definition, skip.scheduled_time)
-
-
-def miss_timer(rule: Notify, missed: CronMissed, timezone: str, definition: int) -> NotifyTimer | None:
-    """Return the deadline of the first instant of a missed span; None: it has none.
-
-    `definition`: the sequence of the definition whose rule it is.
-    """
-    data = missed.data
-    try:
-        first = parse(data.cron_expression, data.timezone).next_after(data.start, anchor=data.start)
-    except ScheduleError:
-        first = None
-    at = data.until if first is None else min(first, data.until)
-    return _overdue(rule, timezone, data.cron_name, ids.occurrence_id(data.cron_name, at), definition, at)
-
-
-def _overdue(
-    rule: Notify, timezone: str, job: str, execution_id: str, definition: int, scheduled_time: datetime
-) -> NotifyTimer | None:
-    if rule.must_complete_by is None:
-        return None
-    by = _next_time(rule.must_complete_by, timezone, scheduled_time)
-    if by is None:
-        return None
-    return NotifyTimer(
-        job=job,
-        execution_id=execution_id,
-        kind="overdue",
-        definition=definition,
-        until=by,
-        scheduled_time=scheduled_time,
-    )
+def _overdue(rule: Notify, timezone: str, job: str, execution_id: str, instant: datetime) -> Iterator[TimeLimit]:
+    """Yield the deadline of an instant that no execution has; nothing: its job has no deadline."""
+    by = None if rule.must_complete_by is None else _next_time(rule.must_complete_by, timezone, instant)
+    if by is not None:
+        yield TimeLimit("overdue", by, job, execution_id, instant)
 
 
 def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
@@ -259,14 +246,14 @@ def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
     return times.next_after(after, anchor=after)
 
 
-def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
-    """Return what a timer found.
+def of_limit(limit: TimeLimit, state: Execution) -> Happening | None:
+    """Return what happens at a time if the execution stays as it is.
 
     None: the execution started or ended in time, or is unknown.
     """
     if state.requested is None:
-        return None if timer.scheduled_time is None else _never_opened(timer, timer.scheduled_time, state)
-    kind = Kind(timer.kind)
+        return None if limit.scheduled_time is None else _never_opened(limit, limit.scheduled_time, state)
+    kind = Kind(limit.kind)
     if kind is Kind.OVERDUE:
         is_well = state.status is Status.COMPLETED
     elif kind is Kind.SLOW:
@@ -277,23 +264,23 @@ def of_timer(timer: NotifyTimer, state: Execution) -> Happening | None:
         return None
     held_by = waits_for(state)
     reason = {
-        Kind.LATE: f"no step has started by {utc_text(timer.until, 'seconds')}",
-        Kind.OVERDUE: f"not complete at {utc_text(timer.until, 'seconds')}: it is {state.status}",
-        Kind.SLOW: f"not ended at {utc_text(timer.until, 'seconds')}",
+        Kind.LATE: f"no step has started by {utc_text(limit.until, 'seconds')}",
+        Kind.OVERDUE: f"not complete at {utc_text(limit.until, 'seconds')}: it is {state.status}",
+        Kind.SLOW: f"not ended at {utc_text(limit.until, 'seconds')}",
     }[kind]
     why = _origin(state.requested.trigger, state.requested.scheduled_time)
     if held_by is not None:
         why += f"\nit waits for {WAITS[held_by]}"
-    return Happening(kind, timer.job, timer.until, timer.execution_id, timer.execution_id, reason, why)
+    return Happening(kind, limit.job, limit.until, limit.execution_id, limit.execution_id, reason, why)
 
 
-def _never_opened(timer: NotifyTimer, scheduled_time: datetime, state: Execution) -> Happening:
+def _never_opened(limit: TimeLimit, scheduled_time: datetime, state: Execution) -> Happening:
     """Return that an occurrence was skipped or missed, and so is not complete in time."""
     how = "skipped" if state.status is Status.SKIPPED else "missed"
-    reason = f"not complete at {utc_text(timer.until, 'seconds')}: it was {how}"
-    why = f"{_origin('cron', scheduled_time)}\ntocsin why {timer.job} {utc_text(scheduled_time, 'seconds')}"
-    about = timer.execution_id
-    return Happening(Kind.OVERDUE, timer.job, timer.until, about, about if how == "skipped" else None, reason, why)
+    reason = f"not complete at {utc_text(limit.until, 'seconds')}: it was {how}"
+    why = f"{_origin('cron', scheduled_time)}\ntocsin why {limit.job} {utc_text(scheduled_time, 'seconds')}"
+    about = limit.execution_id
+    return Happening(Kind.OVERDUE, limit.job, limit.until, about, about if how == "skipped" else None, reason, why)
 
 
 def changed_outcome(

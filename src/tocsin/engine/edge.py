@@ -44,7 +44,7 @@ from .step import (
 BACKOFF_S: Final = (1.0, 5.0, 15.0, 30.0)
 """Seconds after which a decision that failed is made again."""
 SOON_S: Final = 1.0
-MAX_OPEN: Final = 1_000
+MAX_OPEN: Final = 10_000
 """Events of a follower that wait to be decided on again."""
 TICK_S: Final = 0.5
 

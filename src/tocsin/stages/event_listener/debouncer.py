@@ -1,12 +1,13 @@
 """Holds the events of debounced triggers until no more of their key come.
 
-The window of a key is an entry of the bucket `triggers`, guarded by its revision. A timer of the log ends it. The event is acknowledged after both are
-stored. A copy of the stage that stops leaves nothing behind.
+The window of a key is an entry of the bucket `triggers`, guarded by its revision. The event is acknowledged after the entry is stored. Each copy of the
+stage ends the windows that it knows, its own and those that it finds in the bucket, so that a copy that stops leaves nothing behind.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
+from operator import itemgetter
 from typing import Final
 
 from ... import subjects, telemetry
@@ -14,11 +15,10 @@ from ...domain import debounce, ids
 from ...domain.debounce import KeyCount, Window, WindowClosed
 from ...domain.definition import Debounce
 from ...domain.event_trigger import ignored_event
-from ...domain.events import DebounceTimer, EventReference, IgnoredReason, Message, Recorded, Trigger
+from ...domain.events import EventReference, IgnoredReason
 from ...domain.ledger import Ledger
-from ...engine.fold import LEDGER
-from ...engine.kinds import ENTRY, LOG_TIME
-from ...engine.step import DONE, Later, Put, Ref, Send, States, Step, again, done, wait
+from ...engine.ledger_reader import LedgerReader
+from ...engine.step import Send
 from ...ports import (
     Clock,
     EventLog,
@@ -36,16 +36,19 @@ from .trigger_index import ActiveTrigger
 
 KEPT_S: Final = 86_400.0
 """How long a window is kept after its end: an event that is delivered late again until then opens no other window."""
-PATIENCE: Final = timedelta(seconds=30)
-"""How long a timer waits for its window, which a lagging replica may not show yet."""
+TICK_S: Final = 0.25
+LIST_INTERVAL_S: Final = 30.0
+"""How often a copy of the stage looks for windows of copies that are lost."""
+LIST_PAUSE: Final = 100
+"""The shortest such pause, in times of the last look's length."""
+RETRY_REFUSED: Final = timedelta(seconds=30)
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
 MIN_PAUSE: Final = timedelta(milliseconds=200)
-"""The shortest pause until a timer comes again, because events of its window are not handled yet."""
+"""The shortest pause until a window is looked at again whose events are not handled yet."""
 MAX_PAUSE: Final = timedelta(seconds=3)
 """The longest such pause. A listener that is far behind has little work with many windows."""
-_RETRY_S: Final = 1.0
 _TRIES: Final = 5
 
 _log = telemetry.get_logger("tocsin.event_listener")
@@ -80,8 +83,10 @@ class Debouncer:
         self._clock = clock
         self._key = key
         self.progress = progress
-        self._handled = progress.reading
         self._max_keys = max_keys
+        self._ends: dict[str, datetime] = {}
+        """When each known window that is open is looked at (UTC)."""
+        self._list_at = float("-inf")
         self._full: dict[str, float] = {}
         """When this process recorded last that a trigger has too many keys."""
 
@@ -126,12 +131,12 @@ class Debouncer:
             try:
                 for event in sorted(events, key=lambda each: (each.place.time, each.place.sequence)):
                     window, passed = debounce.hear(
-                        window, event.request, event.place, rule, trigger_id, active.registered_at
+                        window, event.request, event.place, rule, active.job, trigger_id, active.registered_at
                     )
                     replaced += [] if passed is None else [passed]
             except WindowClosed:
-                if before is not None:  # the message of its timer may be a dead letter
-                    await self._log.delay(DebounceTimer(job=active.job, window=window_id), until=before.until)
+                if before is not None:
+                    self._ends[window_id] = before.until
                 raise
             if window is None:
                 return
@@ -143,8 +148,9 @@ class Debouncer:
                     )
                 except SequenceConflict:
                     continue
-            if window.request is not None:  # also if the event was delivered again: the timer may be missing
-                await self._log.delay(DebounceTimer(job=active.job, window=window_id), until=window.until)
+            if window.request is not None:
+                self._ends.pop(window_id, None)  # windows that end at one time do so in the order of their last events
+                self._ends[window_id] = window.until
             await self._record(active, key, replaced)
             return
         raise LogUnavailable("other copies of the stage changed the window at every try")
@@ -201,39 +207,75 @@ class Debouncer:
             if isinstance(result.error, LogUnavailable):
                 raise result.error
 
-    def on_timer(self, recorded: Recorded[Message], states: States) -> Step:
-        """Request the execution of a window that is over.
+    async def end_windows(self) -> None:
+        """End windows when their time is over, until cancelled."""
+        while True:
+            try:
+                await self.run_once()
+            except LogUnavailable as error:
+                _log.info("windows wait for JetStream", action="log-unavailable", error=str(error))
+            await self._clock.sleep(TICK_S)
+
+    async def run_once(self) -> None:
+        """End the windows whose time is over, also those that a lost copy of the stage opened.
+
+        Raises:
+            LogUnavailable: the server did not answer.
+        """
+        if (began := self._clock.monotonic()) >= self._list_at:
+            for key, value in (await self._projections.entries(Bucket.TRIGGERS, subjects.debounce_key("*"))).items():
+                if (window := Window.model_validate_json(value)).request is not None:
+                    self._ends.setdefault(key.rpartition(".")[2], window.until)
+            took = self._clock.monotonic() - began
+            self._list_at = began + max(LIST_INTERVAL_S, LIST_PAUSE * took)
+        if not any(until <= self._clock.now() for until in self._ends.values()):
+            return
+        now = await self._log.now()
+        for window_id, until in sorted(self._ends.items(), key=itemgetter(1)):
+            if until <= now:
+                await self._look_at(window_id, now)
+
+    async def _look_at(self, window_id: str, now: datetime) -> None:
+        try:
+            again = await self._end(window_id, now)
+        except SequenceConflict:  # another event came, or another copy ends it
+            return
+        except RequestRefused as error:
+            _log.error("request of a window refused; retrying", action="request-refused", error=str(error))
+            again = now + RETRY_REFUSED
+        if again is None:
+            self._ends.pop(window_id, None)
+        else:
+            self._ends[window_id] = again
+
+    async def _end(self, window_id: str, now: datetime) -> datetime | None:
+        """Request the execution of a window that is over, unless events may belong to it; None: it has ended.
 
         The window is closed first, so that its request is stored before another event opens the next.
         """
-        timer = recorded.message
-        if not isinstance(timer, DebounceTimer):
-            return DONE
-        ref: Ref[tuple[bytes, int] | None] = ENTRY((Bucket.TRIGGERS, subjects.debounce_key(timer.window)))
-        entry = states(ref)
+        key = subjects.debounce_key(window_id)
+        entry = await self._projections.get(Bucket.TRIGGERS, key)
         window = None if entry is None else Window.model_validate_json(entry[0])
-        if window is None or window.request is None:
-            is_early = states(LOG_TIME(None)) - recorded.time < PATIENCE
-            return wait(_RETRY_S) if is_early else DONE
-        if recorded.time < window.until and not window.is_closed:
-            return done(Later(timer, window.until))
-        return self._end(timer, window, window.request, ref, states)
-
-    def _end(
-        self, timer: DebounceTimer, window: Window, request: Trigger, ref: Ref[tuple[bytes, int] | None], states: States
-    ) -> Step:
-        """End a window whose time is over, unless events may belong to it."""
-        over = Put(ref, debounce.ended(window).encode(), ttl=KEPT_S)
-        if not _is_in_force(states(LEDGER(subjects.ledger(timer.job))), window):
-            key = (request.event_trigger and request.event_trigger.key) or ""
-            return done(over, self._ignored(timer.job, window.trigger_id, window.last, "trigger_removed", key))
-        if window.is_closed:
+        if entry is None or window is None or (request := window.request) is None:
+            return None
+        if now < window.until and not window.is_closed:
+            return window.until
+        revision, (state, _) = entry[1], await LedgerReader(self._log).load(window.job)
+        if not _is_in_force(state, window):
+            of_key = (request.event_trigger and request.event_trigger.key) or ""
+            send = self._ignored(window.job, window.trigger_id, window.last, "trigger_removed", of_key)
+        else:
+            if not window.is_closed:
+                if behind := (await self.progress.look(window.trigger_id)).behind(window.until):
+                    return now + _pause(behind)
+                revision = await self._projections.put(
+                    Bucket.TRIGGERS, key, debounce.closed(window).encode(), expect=revision
+                )
             message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
-            send = Send(subjects.trigger(timer.job), request, message_id)
-            return done(over) if states.is_sent(message_id) else again(send)
-        if behind := states(self._handled(window.trigger_id)).behind(window.until):
-            return done(Later(timer, states(LOG_TIME(None)) + _pause(behind)))
-        return again(Put(ref, debounce.closed(window).encode()))
+            send = Send(subjects.trigger(window.job), request, message_id)
+        await self._log.publish(send.subject, send.message, message_id=send.message_id)
+        await self._projections.put(Bucket.TRIGGERS, key, debounce.ended(window).encode(), expect=revision, ttl=KEPT_S)
+        return None
 
     def _ignored(self, job: str, trigger_id: str, place: EventReference, reason: IgnoredReason, key: str) -> Send:
         ignored = ignored_event(job, trigger_id, place, reason, key or None)
@@ -242,7 +284,7 @@ class Debouncer:
 
 
 def _pause(behind: timedelta) -> timedelta:
-    """Return the pause until a timer comes again, by how far the listener is behind."""
+    """Return the pause until a window is looked at again, by how far the listener is behind."""
     return min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
 
 

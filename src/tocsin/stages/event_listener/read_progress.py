@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from ...engine.step import Reading, Sources
 from ...ports import Clock, Delivery, EventStreams, LogUnavailable, Progress
 from .trigger_index import TriggerIndex
 
@@ -58,15 +57,13 @@ class _Durable:
 
 
 class ReadProgress:
-    """Reads from the server what is handled, once in each wave of decisions."""
+    """Reads from the server what is handled."""
 
     def __init__(self, streams: EventStreams, index: TriggerIndex, clock: Clock) -> None:
         self._streams = streams
         self._index = index
         self._clock = clock
         self._durables: dict[str, _Durable] = {}
-        self.reading: Final[Reading[str, Handled]] = Reading("progress of a trigger", self._read)
-        """By the name of the durable."""
 
     def begin(self, name: str) -> None:
         """Note that a reader begins, perhaps after an outage."""
@@ -88,15 +85,17 @@ class ReadProgress:
         """Forget a durable that is not read any more."""
         self._durables.pop(name, None)
 
-    async def _read(self, _: Sources, names: Sequence[str]) -> Mapping[str, Handled]:
+    async def look(self, name: str) -> Handled:
+        """Return what is handled of a durable.
+
+        Raises:
+            LogUnavailable: the triggers in force are not known.
+        """
         try:
             async with asyncio.timeout(CURRENT_S):
                 await self._index.current()
         except TimeoutError as error:
             raise LogUnavailable("the triggers in force are not known yet") from error
-        return dict(zip(names, await asyncio.gather(*map(self._look, names)), strict=True))
-
-    async def _look(self, name: str) -> Handled:
         active = self._index.active.get(name)
         if active is None:  # this process may not read it
             return Handled(is_all=True)

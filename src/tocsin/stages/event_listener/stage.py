@@ -13,11 +13,10 @@ from itertools import compress
 from operator import not_
 from typing import Final
 
-from ... import subjects, telemetry
-from ...domain.events import DebounceTimer, EventIgnored, Message, Recorded, Trigger
+from ... import telemetry
+from ...domain.events import EventIgnored, Trigger
 from ...domain.totals import OTHER
-from ...engine.stage import Access, Stage, StageContext, Subscription
-from ...engine.step import States, Step
+from ...engine.stage import Access, Stage, StageContext
 from ...ports import (
     Clock,
     Delivery,
@@ -31,7 +30,7 @@ from ...ports import (
     RequestRefused,
     acknowledge,
 )
-from ...subjects import Bucket, DecodeError, Stream
+from ...subjects import Bucket, DecodeError
 from .batcher import Batcher
 from .debouncer import Debouncer, TooManyKeys
 from .read_progress import ReadProgress
@@ -328,9 +327,9 @@ class EventListener:
             await delivery.nak(FULL_RETRY_S if is_full else RETRY_S)
         return kept
 
-    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the log's time counts
-        """Request the execution of a debounced key."""
-        return self.debouncer.on_timer(recorded, states)
+    async def end_windows(self) -> None:
+        """End the windows of debounced keys."""
+        await self.debouncer.end_windows()
 
     def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
         try:
@@ -383,21 +382,13 @@ def _start(context: StageContext) -> EventListener | None:
 EVENT_LISTENER: Final = Stage(
     name="event_listener",
     purpose="lets events start executions of the jobs whose triggers name them",
-    consumes="messages of streams that the settings open, requests to webhooks, and ends of executions: a durable for each trigger; timers of debounced keys",
+    consumes="messages of streams that the settings open, requests to webhooks, and ends of executions: a durable for each trigger",
     decides="triggers, which the planner decides on; `event-ignored` of events that start nothing",
     access=Access(
-        appends=(Trigger, EventIgnored, DebounceTimer),
+        appends=(Trigger, EventIgnored),
         writes=((Bucket.TRIGGERS, ">"),),
         hears_events=True,
     ),
     start=_start,
-    subscriptions=(
-        Subscription(
-            subjects.EVENT_LISTENER,
-            Stream.TIMERS,
-            (subjects.filter_for("timer.debounce"),),
-            decide=EventListener.on_timer,
-        ),
-    ),
-    loops=(EventListener.follow, EventListener.listen),
+    loops=(EventListener.follow, EventListener.listen, EventListener.end_windows),
 )

@@ -5,7 +5,7 @@ is sent is the work of one leader (`sender`).
 """
 
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from ... import subjects
@@ -21,7 +21,6 @@ from ...domain.events import (
     NotificationPrepared,
     NotificationRaised,
     NotificationSilenced,
-    NotifyTimer,
     OutcomeChanged,
     Recorded,
     Released,
@@ -34,27 +33,29 @@ from ...domain.notification_rule import (
     ALARMING_DEATHS,
     Default,
     Happening,
+    TimeLimit,
     changed_outcome,
     deaths_of,
-    miss_timer,
     notifications,
     of_failure,
+    of_limit,
     of_lost_workers,
     of_misses,
     of_recovery,
     of_skip,
-    of_timer,
     rule_of,
-    skip_timer,
-    timers,
+    time_limits,
 )
 from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
-from ...engine.step import DONE, Events, Later, Ref, Scope, States, Step, again, done
+from ...engine.step import DONE, Change, Events, Ref, Scope, States, Step, Then, again, done
 from ...settings import Settings
 from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, filter_for, filters_of
 from .sender import CURSOR, LEASE_S, Sender
+
+FIRST_LOOK: Final = timedelta(seconds=5)
+"""The time after which an execution that may be late is looked at again first."""
 
 
 def _newest(_: Message | None, recorded: Recorded[Message]) -> Message | None:
@@ -100,7 +101,7 @@ class Notifier:
                 rule = rule_of(definition, self._defaults)
                 if rule is None or (happening := of_skip(skip, recorded.time)) is None:
                     return DONE
-                return self._raise(happening, definition, states, skip_timer(rule, skip, definition.timezone))
+                return self._raise(happening, definition, states)
             case CronMissed() as missed:
                 return self._on_missed(missed, states)
             case Released() | RetryScheduled() as fact if len(deaths_of(fact)) == ALARMING_DEATHS:
@@ -144,44 +145,51 @@ class Notifier:
         in_force = states(IN_FORCE((missed.data.cron_name, None)))
         if in_force is None:
             return DONE
-        definition, sequence = in_force
-        rule = rule_of(definition, self._defaults)
-        if rule is None:
-            return DONE
-        timer = miss_timer(rule, missed, definition.timezone, sequence)
-        return self._raise(of_misses(missed), definition, states, timer)
+        return self._raise(of_misses(missed), in_force[0], states)
 
-    def _raise(
-        self, happening: Happening, definition: JobDefinition, states: States, timer: NotifyTimer | None = None
-    ) -> Step:
-        """Raise the notifications that do not exist yet, and set a timer."""
+    def _raise(self, happening: Happening, definition: JobDefinition, states: States) -> Step:
+        """Raise the notifications that do not exist yet."""
         rule = rule_of(definition, self._defaults)
         if rule is None:
             return DONE
         raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
-        later = () if timer is None else (Later(timer, timer.until),)
-        return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None), *later)
+        return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None))
 
-    def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
-        """Set the timers of an execution."""
+    def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        """Look at an execution, or an instant that began none, until nothing can be late any more."""
+        found = self._limits(recorded, states)
+        if found is None:
+            return DONE
+        definition, limits = found
+        changes, waits = list[Change](), list[datetime]()
+        for limit in limits:
+            happening = of_limit(limit, states(execution_state(limit.job, limit.execution_id)))
+            if happening is not None and limit.until > now:
+                waits.append(limit.until)
+            elif happening is not None:
+                changes += self._raise(happening, definition, states).changes
+        if not waits:
+            return done(*changes)
+        # The pauses double, so that an execution that ended soon is soon forgotten.
+        pause = min(min(waits) - now, max(now - recorded.time, FIRST_LOOK))
+        return Step(tuple(changes), Then.WAIT, delay=pause.total_seconds())
+
+    def _limits(self, recorded: Recorded[Message], states: States) -> tuple[JobDefinition, list[TimeLimit]] | None:
+        """Return the times of an execution or an instant, and the definition with their rule."""
         admission = admission_of(recorded)
-        request = recorded.message if admission is None else admission.message
-        if not isinstance(request, Requested) or not request.plan.definition:
-            return DONE
-        definition = states(DEFINITION((request.job, request.plan.definition)))
-        rule = rule_of(definition, self._defaults)
-        if rule is None:
-            return DONE
-        return done(*(Later(timer, timer.until) for timer in timers(rule, request, recorded.time, definition.timezone)))
-
-    def on_timer(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - likewise
-        """Look at an execution that should have started or ended."""
-        timer = recorded.message
-        if not isinstance(timer, NotifyTimer):
-            return DONE
-        definition = states(DEFINITION((timer.job, timer.definition)))
-        happening = of_timer(timer, states(execution_state(timer.job, timer.execution_id)))
-        return DONE if happening is None else self._raise(happening, definition, states)
+        opening = recorded.message if admission is None else admission.message
+        match opening:
+            case Requested() if opening.plan.definition:
+                definition = states(DEFINITION((opening.job, opening.plan.definition)))
+            case Skipped() if opening.definition:
+                definition = states(DEFINITION((opening.job, opening.definition)))
+            case CronMissed() if in_force := states(IN_FORCE((opening.data.cron_name, recorded.sequence))):
+                definition, _ = in_force
+            case _:
+                return None
+        if (rule := rule_of(definition, self._defaults)) is None:
+            return None
+        return definition, [*time_limits(rule, opening, recorded.time, definition.timezone)]
 
 
 def _state(fact: NotificationRaised) -> Ref[Message | None]:
@@ -202,12 +210,12 @@ def _is_installed(settings: Settings) -> bool:
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels",
-    consumes="beginnings and ends of executions, retries, released claims, missed instants, timers; silences",
-    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`, `silenced`; timers",
+    consumes="beginnings and ends of executions, retries, released claims, missed instants; silences",
+    decides="notifications and their delivery: `raised`, `prepared`, `delivered`, `attempt-failed`, `abandoned`, `silenced`",
     access=Access(
         appends=(
             *(NotificationRaised, NotificationPrepared, NotificationDelivered),
-            *(NotificationAttemptFailed, NotificationAbandoned, NotificationSilenced, OutcomeChanged, NotifyTimer),
+            *(NotificationAttemptFailed, NotificationAbandoned, NotificationSilenced, OutcomeChanged),
         ),
         reads=(Stream.NOTIFICATIONS,),
         follows=(Stream.NOTIFICATIONS,),
@@ -229,14 +237,8 @@ NOTIFIER: Final = Stage(
         Subscription(
             subjects.NOTIFIER_OPENINGS,
             Stream.LOG,
-            OPENINGS,
+            (*OPENINGS, filter_for("execution.skipped"), *filters_of(CronMissed)),
             decide=Notifier.on_opening,
-        ),
-        Subscription(
-            subjects.NOTIFIER_TIMERS,
-            Stream.TIMERS,
-            (filter_for("timer.notify"),),
-            decide=Notifier.on_timer,
         ),
     ),
     loops=tuple(
