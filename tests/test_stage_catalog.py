@@ -20,7 +20,6 @@ from tests.prose.check import prose_files
 from tests.stages.world import World
 from tocsin.settings import load
 from tocsin.stages import STAGES
-from tocsin.stages.event_listener.debouncer import Debouncer
 
 ROOT: Final = Path(__file__).parents[1]
 COMPOSE: Final = ROOT / "compose"
@@ -92,8 +91,7 @@ def used_by(decide: Callable[..., Any]) -> tuple[set[str], set[str]]:
 @pytest.mark.parametrize(
     "decide",
     [
-        *(each.decide for stage in STAGES for each in stage.subscriptions if each.durable != "event-listener"),
-        Debouncer.on_timer,  # the event listener passes its timers on
+        *(each.decide for stage in STAGES for each in stage.subscriptions),
     ],
     ids=lambda decide: decide.__qualname__,
 )

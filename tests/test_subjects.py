@@ -26,7 +26,6 @@ from tocsin.domain.events import (
     Due,
     Lost,
     Message,
-    NotifyTimer,
     Paused,
     QueueGrant,
     QueuePaused,
@@ -104,7 +103,7 @@ def test_a_message_is_read_by_its_subject(message: Message) -> None:
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: type(message).__name__)
 def test_subject_is_inside_the_scope_of_its_message(message: Message) -> None:
-    if not subjects.subject_of(message).startswith(("report.", "timer.")):
+    if not subjects.subject_of(message).startswith("report."):
         assert _matches(subjects.scope_of(message), subjects.subject_of(message))
 
 
@@ -119,7 +118,6 @@ def test_lock_of_a_job_excludes_its_shards() -> None:
         ("execution.started", started()),
         ("execution.recovered", Recovered(job=JOB, execution_id=ID, recovery=1, lost=(), recovered_at=NOON)),
         ("report.completed", report("completed")),
-        ("timer.notify", NotifyTimer(job=JOB, execution_id=ID, kind="late", definition=1, until=NOON)),
         ("ledger.due", Due(job="a.b-c", scheduled_time=NOON, definition=1)),
     ],
 )

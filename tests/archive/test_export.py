@@ -23,7 +23,6 @@ EXTENTS = {
     Stream.INPUTS: Extent(1, 3, 3),
     Stream.REQUESTS: Extent(2, 2, 1),
     Stream.REPORTS: Extent(2, 9, 5),
-    Stream.TIMERS: Extent(4, 5, 2),
     Stream.LOG: Extent(3, 90, 60),
 }
 MANIFEST = Manifest("0123456789abcdef", "tocsin", "1.2.3", Selection(job="a.job", since=NOON), EXTENTS)
@@ -87,7 +86,7 @@ def test_each_line_is_a_plain_json_object() -> None:
     assert second["body_base64"] == "/wA="
     assert (trailer["messages"], trailer["streams"]) == (
         3,
-        {"LEDGER": 1, "INPUTS": 0, "REQUESTS": 0, "REPORTS": 0, "TIMERS": 0, "LOG": 2},
+        {"LEDGER": 1, "INPUTS": 0, "REQUESTS": 0, "REPORTS": 0, "LOG": 2},
     )
 
 

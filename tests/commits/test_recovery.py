@@ -499,7 +499,7 @@ async def test_execution_lost_too_long_ago_is_abandoned() -> None:
     assert failed.error.message.endswith("more than 24h ago")
 
 
-async def test_unread_success_precedes_the_end_of_a_lost_execution() -> None:
+async def test_unread_success_precedes_the_end_when_lost() -> None:
     """A worker that lost its claim completed the task, and the leader has not read that when it abandons the execution."""
     work = Work()
     [success] = await begin(work, timeout=3600)

@@ -63,8 +63,8 @@ async def test_follower_stores_nothing_on_undone_events() -> None:
             await following
 
 
-async def test_late_follower_waits_for_the_store() -> None:
-    # It begins while a commit is on its way, and would hear of nothing that is undone.
+async def test_follower_without_early_events_waits_for_the_store() -> None:
+    """A follower that begins during a commit would hear of nothing that is undone."""
     async with MemoryWorld().running() as world:
         view = await world.log._view()
         one, two = (

@@ -10,7 +10,6 @@ from tocsin.domain.events import (
     Due,
     NotificationDelivered,
     NotificationRaised,
-    NotifyTimer,
     Report,
     Started,
 )
@@ -67,10 +66,6 @@ def raised(number: str = "n1") -> NotificationRaised:
 
 def delivered(number: str = "n1") -> NotificationDelivered:
     return NotificationDelivered(job="a.job", id=number, attempt=1)
-
-
-def timer(execution_id: str = "e1") -> NotifyTimer:
-    return NotifyTimer(job="a.job", execution_id=execution_id, kind="late", definition=1, until=NOON)
 
 
 def cron_triggered(job: str = "a.job", *, run: int = 1) -> CronTriggered:

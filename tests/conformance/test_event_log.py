@@ -1,14 +1,14 @@
 """The behaviour of every event log."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeAlias, cast
 
 import pytest
 
-from tests.conformance.given import acquired, cron_triggered, delivered, dispatched, due, raised, report, started, timer
+from tests.conformance.given import acquired, cron_triggered, delivered, dispatched, due, raised, report, started
 from tests.conformance.worlds import MemoryWorld, World
 from tests.domain.given import NOON
 from tests.servers import REPLICAS
@@ -21,7 +21,6 @@ from tocsin.ports import (
     MAX_TOGETHER,
     Append,
     Batch,
-    Delay,
     LogUnavailable,
     MessageTooLarge,
     Publish,
@@ -32,7 +31,6 @@ from tocsin.ports import (
 from tocsin.subjects import DecodeError, Stream
 
 SCOPE = subjects.execution("a.job", "e1")
-TIMERS = "timer.>"
 Following: TypeAlias = AsyncGenerator[Batch, None]
 
 
@@ -348,23 +346,20 @@ async def test_what_no_stream_captures_is_not_stored(world: World, monkeypatch: 
 
 
 async def test_several_writes_are_stored_at_once(world: World) -> None:
-    until = world.now() + timedelta(seconds=0.2)
     written = await world.log.write(
         [
             Append((dispatched("e1"), started("e1")), 0),
             Publish(subjects.trigger("a.job"), Trigger(reason="one"), "a"),
             Append((dispatched("e2"),), 0),
-            Delay(timer("e3"), until),
         ]
     )
 
-    assert [len(one.sequences) for one in written] == [2, 1, 1, 0]
-    assert [one.error for one in written] == [None] * 4
+    assert [len(one.sequences) for one in written] == [2, 1, 1]
+    assert [one.error for one in written] == [None] * 3
     for one, execution_id in ((written[0], "e1"), (written[2], "e2")):
         facts = await world.log.load(subjects.execution("a.job", execution_id))
         assert tuple(recorded.sequence for recorded in facts) == one.sequences
     assert [one.message for one in await world.log.read("trigger.>")] == [Trigger(reason="one")]
-    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer("e3")]
     assert await world.log.write([]) == []
 
 
@@ -484,39 +479,6 @@ async def test_invalid_subject_is_refused(world: World, subject: str) -> None:
         await world.log.publish(subject, Trigger(), message_id="a")
     (written,) = await world.log.write([Publish(subject, Trigger(), "a")])
     assert isinstance(written.error, RequestRefused)
-
-
-async def test_delay_ends_as_its_timer_and_never_early(world: World) -> None:
-    await world.log.append(dispatched(), expect=0)
-    until = world.now() + timedelta(seconds=0.5)
-    await world.log.delay(timer(), until=until)
-
-    assert await world.log.read(TIMERS) == []
-    (fired,) = await world.until(_reading(world, TIMERS))
-
-    assert (fired.message, fired.subject) == (timer(), subjects.subject_of(timer()))
-    assert fired.time >= until
-    assert fired.message_id is None
-    assert [recorded.message for recorded in await world.log.load(SCOPE)] == [dispatched()]
-
-
-async def test_a_delay_until_the_past_ends_at_once(world: World) -> None:
-    await world.log.delay(timer(), until=world.now() - timedelta(hours=1))
-
-    assert [one.message for one in await world.until(_reading(world, TIMERS))] == [timer()]
-
-
-async def test_a_second_delay_replaces_the_first(world: World) -> None:
-    now = world.now()
-    await world.log.delay(timer(), until=now + timedelta(seconds=0.3))
-    await world.log.delay(timer(), until=now + timedelta(seconds=1.2))
-    await world.log.delay(timer("e2"), until=now + timedelta(seconds=1.2))
-
-    fired = await world.until(_reading(world, TIMERS, count=2))
-
-    assert {one.subject for one in fired} == {subjects.subject_of(timer()), subjects.subject_of(timer("e2"))}
-    assert all(one.time >= now + timedelta(seconds=1.2) for one in fired)
-    assert await world.log.read("delay.>") == []
 
 
 async def test_scope_with_an_undecodable_event_is_not_folded(world: World) -> None:
@@ -658,14 +620,6 @@ async def test_a_follower_ends_when_its_task_is_cancelled(world: World) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-def _reading(world: World, subject: str, *, count: int = 1) -> Callable[[], Awaitable[Sequence[Recorded[Message]]]]:
-    async def look() -> Sequence[Recorded[Message]]:
-        facts = await world.log.read(subject)
-        return facts if len(facts) >= count else ()
-
-    return look
 
 
 def _following(

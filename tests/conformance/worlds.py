@@ -39,7 +39,6 @@ from tocsin.engine.commit_writer import Chain, CommitWriter
 from tocsin.engine.snapshots import Snapshots
 from tocsin.ports import (
     Append,
-    Delay,
     DurableSpec,
     EventLog,
     InputLog,
@@ -212,7 +211,7 @@ class _SettledLog(NatsEventLog):
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         written = await super().write(writes)
         for write, result in zip(writes, written, strict=True):
-            if result.sequences and not isinstance(write, Delay):
+            if result.sequences:
                 subject = write.scope if isinstance(write, Append) else write.subject
                 await self._settle(subject, result.sequences[-1])
         return written

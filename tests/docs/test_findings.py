@@ -11,7 +11,7 @@ from tocsin.services.health.checks import clocks, deadlines
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "symptoms.md").read_text(encoding="utf-8")
 MAKERS = {"Finding", "OverdueKind", "bad", "ok", "warn"}
-KINDS = (*deadlines.EXECUTIONS, deadlines.TIMERS, deadlines.OCCURRENCES, deadlines.LOCKS)
+KINDS = (*deadlines.EXECUTIONS, deadlines.OCCURRENCES, deadlines.LOCKS)
 
 
 def written_codes() -> Iterator[str]:

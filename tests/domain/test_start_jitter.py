@@ -16,7 +16,7 @@ from tocsin.domain.events import Admitted, Due, Plan, Recorded, Trigger, Trigger
 from tocsin.domain.execution import Phase
 from tocsin.domain.fan_out import on_each_shard
 from tocsin.domain.formats import read_job
-from tocsin.domain.notification_rule import timers
+from tocsin.domain.notification_rule import time_limits
 from tocsin.domain.recovery import Policy
 from tocsin.domain.start_jitter import start_delay
 from tocsin.domain.totals import Total, growth_of_log
@@ -169,7 +169,7 @@ def test_limits_count_from_a_later_admission() -> None:
     facts = [Recorded(limited, f"execution.{JOB}.{ID}.admitted", 1, later)]
     over = [recovery.examine(facts, now=later + at * SECOND, policy=Policy()) for at in (59, 60)]
     assert [findings is not None and findings.is_expired for findings in over] == [False, True]
-    [slow] = timers(Notify(channels=("ops",), duration_over=7_200.0), limited, later, "UTC")
+    [slow] = time_limits(Notify(channels=("ops",), duration_over=7_200.0), limited, later, "UTC")
     assert slow.until == later + timedelta(seconds=7_200)
 
 
@@ -179,8 +179,8 @@ def test_lock_lives_longer_by_the_delay() -> None:
 
 def test_notifications_wait_for_the_start() -> None:
     rule = Notify(channels=("ops",), late_after=600.0, duration_over=7_200.0)
-    times = {timer.kind: timer.until for timer in timers(rule, admitted(DELAYED), NOON, "UTC")}
-    plain = {timer.kind: timer.until for timer in timers(rule, admitted(), NOON, "UTC")}
+    times = {limit.kind: limit.until for limit in time_limits(rule, admitted(DELAYED), NOON, "UTC")}
+    plain = {limit.kind: limit.until for limit in time_limits(rule, admitted(), NOON, "UTC")}
     assert times == {kind: until + timedelta(seconds=DELAY) for kind, until in plain.items()}
 
 

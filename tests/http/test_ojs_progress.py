@@ -1,6 +1,5 @@
 """Progress and checkpoints of jobs over HTTP (ojs-progress)."""
 
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -16,9 +15,8 @@ from tocsin.domain.events import (
     Failed,
     Failure,
     HeartbeatDetails,
+    Report,
     RetryScheduled,
-    Started,
-    Timer,
 )
 
 SCOPE = subjects.execution(JOB, ID)
@@ -28,15 +26,19 @@ PATH = f"/ojs/v1/jobs/{ID}/progress"
 @pytest.fixture
 async def fetched(world: World) -> World:
     """A job that the anonymous administrator holds as the worker `one`."""
-    newest = await world.log.append(admitted(plan(retry=RetryPolicy(max_attempts=2))), expect=0)
-    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
-    await world.log.append(task, expect=newest)
+    await dispatched(world)
     await fetch(world)
     return world
 
 
-async def fetch(world: World) -> dict[str, Any]:
-    body = {"queues": ["default"], "worker_id": "one"}
+async def dispatched(world: World) -> None:
+    newest = await world.log.append(admitted(plan(retry=RetryPolicy(max_attempts=2))), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+
+
+async def fetch(world: World, **more: object) -> dict[str, Any]:
+    body = {"queues": ["default"], "worker_id": "one", **more}
     [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", body)).json()["jobs"]
     found: dict[str, Any] = job
     return found
@@ -106,20 +108,14 @@ async def test_failed_job_keeps_its_progress(fetched: World) -> None:
     assert (found["state"], found["progress"], found["data"]) == ("discarded", 0.73, {"row": 7})
 
 
-async def test_progress_extends_the_lease(fetched: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timer of the lease is set again, to the lease after this report."""
-    extended: list[datetime] = []
-    delay = fetched.log.delay
-
-    async def watched(timer: Timer, *, until: datetime) -> None:
-        extended.append(until)
-        await delay(timer, until=until)
-
-    monkeypatch.setattr(fetched.log, "delay", watched)
-    fetched.clock.advance(10)
-    await fetched.ask("PUT", PATH, {"progress": 0.1})
-    started = next(r.time for r in await fetched.log.load(SCOPE) if isinstance(r.message, Started))
-    assert extended == [min(fetched.clock.now() + timedelta(seconds=300), started + timedelta(seconds=30))]
+@pytest.mark.parametrize(("after", "is_extended"), [(4, False), (6, True)])
+async def test_progress_extends_the_second_half_of_a_lease(world: World, after: float, *, is_extended: bool) -> None:
+    await dispatched(world)
+    await fetch(world, visibility_timeout_ms=10_000)
+    world.clock.advance(after)
+    await world.ask("PUT", PATH, {"progress": 0.1})
+    beats = [one.message for one in await world.log.read("report.>") if isinstance(one.message, Report)]
+    assert [(beat.outcome, beat.lease) for beat in beats] == [("extended", 10.0)] * is_extended
 
 
 async def test_retried_job_gets_its_checkpoint(fetched: World) -> None:

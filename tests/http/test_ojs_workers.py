@@ -3,7 +3,7 @@
 import asyncio
 import json
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 import httpx
@@ -16,7 +16,7 @@ from tocsin.adapters.http.ojs import queues
 from tocsin.adapters.http.ojs import workers as ojs_workers
 from tocsin.domain import execution
 from tocsin.domain.access import Role
-from tocsin.domain.events import Advanced, Message, Recorded, Released, Timer
+from tocsin.domain.events import Advanced, Message, Recorded, Released
 from tocsin.domain.trace_context import process_of
 from tocsin.ports import LogUnavailable
 from tocsin.services import queue_names
@@ -33,15 +33,16 @@ async def test_lease_is_extended_while_another_step_ends(world: World, monkeypat
     fetch = {"queues": ["default"], "count": 2, "worker_id": "w"}
     jobs = (await world.ask("POST", "/ojs/v1/workers/fetch", fetch)).json()["jobs"]
     assert sorted(job["id"] for job in jobs) == [f"{ID}:a", f"{ID}:b"]
-    delay = world.log.delay
+    publish = world.log.publish
 
-    async def overtaken(timer: Timer, *, until: datetime) -> None:
-        monkeypatch.setattr(world.log, "delay", delay)
-        await delay(timer, until=until)
+    async def overtaken(subject: str, message: Message, *, message_id: str) -> int:
+        monkeypatch.setattr(world.log, "publish", publish)
+        sequence = await publish(subject, message, message_id=message_id)
         end = Advanced(job=JOB, execution_id=ID, step="b", attempt=1)
         await world.log.append(end, expect=await world.log.tail(SCOPE))
+        return sequence
 
-    monkeypatch.setattr(world.log, "delay", overtaken)
+    monkeypatch.setattr(world.log, "publish", overtaken)
     beat = {"worker_id": "w", "active_jobs": [f"{ID}:a"]}
     answer = (await world.ask("POST", "/ojs/v1/workers/heartbeat", beat)).json()
     assert (answer["jobs_extended"], answer["jobs_lost"]) == ([f"{ID}:a"], [])
@@ -53,11 +54,11 @@ async def test_leases_are_extended_before_decision_is_read(world: World, monkeyp
     [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
     await world.log.append(task, expect=newest)
     [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"], "worker_id": "w"})).json()["jobs"]
-    calls, load, delay = list[str](), world.log.load, world.log.delay
+    calls, load, publish = list[str](), world.log.load, world.log.publish
 
-    async def delayed(timer: Timer, *, until: datetime) -> None:
+    async def extended(subject: str, message: Message, *, message_id: str) -> int:
         calls.append("extended")
-        await delay(timer, until=until)
+        return await publish(subject, message, message_id=message_id)
 
     async def loaded(scope: str) -> list[Recorded[Message]]:
         if scope.startswith("agent."):
@@ -65,7 +66,7 @@ async def test_leases_are_extended_before_decision_is_read(world: World, monkeyp
             raise LogUnavailable("no answer")
         return await load(scope)
 
-    monkeypatch.setattr(world.log, "delay", delayed)
+    monkeypatch.setattr(world.log, "publish", extended)
     monkeypatch.setattr(world.log, "load", loaded)
     answer = await world.ask("POST", "/ojs/v1/workers/heartbeat", {"worker_id": "w", "active_jobs": [job["id"]]})
     assert (answer.status_code, answer.json()["state"]) == (200, "running")
@@ -78,6 +79,26 @@ async def test_heartbeat_with_invalid_lease_is_refused(world: World) -> None:
     error = answer.json()["error"]
     assert (answer.status_code, error["code"]) == (400, "invalid_request")
     assert error["details"]["errors"][0]["field"] == "visibility_timeout_ms"
+
+
+async def test_heartbeat_of_an_ended_lease_names_the_loss(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lease ends while the report of the heartbeat is stored."""
+    newest = await world.log.append(admitted(plan({"a": ()})), expect=0)
+    [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
+    await world.log.append(task, expect=newest)
+    [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"], "worker_id": "w"})).json()["jobs"]
+    publish = world.log.publish
+
+    async def overtaken(subject: str, message: Message, *, message_id: str) -> int:
+        sequence = await publish(subject, message, message_id=message_id)
+        [released] = execution.release(execution.fold(await world.log.load(SCOPE)), "a", reason="lease_over")
+        await world.log.append(released, expect=await world.log.tail(SCOPE))
+        return sequence
+
+    monkeypatch.setattr(world.log, "publish", overtaken)
+    beat = {"worker_id": "w", "active_jobs": [job["id"]]}
+    answer = (await world.ask("POST", "/ojs/v1/workers/heartbeat", beat)).json()
+    assert (answer["jobs_extended"], answer["jobs_lost"]) == ([], [job["id"]])
 
 
 UNBORN = {"queues": ["defautl", *(f"unborn-{number}" for number in range(99))]}

@@ -2,12 +2,9 @@
 
 from datetime import timedelta
 
-from tests.domain.given import NOON
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.stored_stream import StoredStream, SubjectTree
-from tocsin.domain.events import NotifyTimer
-from tocsin.subjects import Stream
-from tocsin.testing import InMemoryEventLog, ManualClock
+from tocsin.testing import ManualClock
 
 
 def test_removed_subjects_leave_no_nodes() -> None:
@@ -35,18 +32,6 @@ def test_message_ids_are_forgotten_after_their_window() -> None:
     assert [*stream._known_ids] == ["two", "three"]
     clock.step(-3600)  # an id of the future would stay for an hour
     assert stream.store("a.b", b"", message_id="two") == first + 3
-
-
-async def test_delays_are_forgotten_when_they_end() -> None:
-    clock = ManualClock(NOON)
-    log = InMemoryEventLog(clock)
-    timers = [NotifyTimer(job="a", execution_id=f"e-{n}", kind="late", definition=1, until=NOON) for n in range(3)]
-    await log.delay(timers[0], until=NOON)
-    await log.delay(timers[1], until=NOON + timedelta(seconds=1))
-    await log.delay(timers[2], until=NOON + timedelta(seconds=2))
-    clock.advance(1)
-    assert len(log._delays) == 1
-    assert len(log.stream(Stream.TIMERS).matching((">",), 0)) == 3
 
 
 async def test_alarms_by_the_machines_clock_ring_once() -> None:

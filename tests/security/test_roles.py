@@ -309,10 +309,6 @@ FACTS = {
     "triggered": "cron.triggered.j",
     "report": "report.j.0198.completed.main.1.1",
     "trigger": "trigger.j",
-    "timer": "timer.j.0198.retry.main.1",
-    "delay": "delay.j.0198.retry.main.1",
-    "lease": "delay.j.0198.lease.main.1.1",
-    "expiry": "delay.j.0198.expiry",
     "enqueued": "enqueue.j.0198",
     "released": f"{EXECUTION}released.main.1.7",
     "failed": f"{EXECUTION}failed",
@@ -334,13 +330,12 @@ FACTS = {
     "delivered": "notification.j.0198.delivered",
     "taken": "unique.j.0198.taken",
     "ignored": "event.j.0198",
-    "debounce": "delay.j.0198.debounce",
 }
 GRANTED = {
     "registrar": {"commit"},
     "ticker": {"commit"},
     "planner": {"commit", "ignored", "triggered"},
-    "event-listener": {"commit", "trigger", "ignored", "debounce"},
+    "event-listener": {"trigger", "ignored"},
     "lock-keeper": {"commit"},
     "dag-advancer": {"commit"},
     "lease-keeper": {"commit", "report"},
@@ -349,18 +344,17 @@ GRANTED = {
     "recorder": set[str](),
     "recoverer": {"commit", "report"},
     "agent-keeper": {"commit"},
-    "matcher": {"commit", "lease"},
+    "matcher": {"commit", "report"},
     "notary": set[str](),
     "notifier": {"commit", "raised", "delivered"},
     "scheduler": {
         *("commit", "triggered", "ignored", "trigger", "report", "progress", "raised", "delivered"),
-        *("lease", "debounce"),
     },
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},
     "worker-billing": {"report", "line", "progress", "heartbeat"},
     "operator": {"commit", "trigger", "report"},
-    "api": {"commit", "trigger", "enqueued", "report", "lease", "progress", "heartbeat"},
+    "api": {"commit", "trigger", "enqueued", "report", "progress", "heartbeat"},
     "viewer": set[str](),
     "mq-bridge": {"commit", "report", "progress"},
     "mq-executor": set[str](),
@@ -428,7 +422,7 @@ FORBIDDEN = [
     ("recorder", "$KV.tocsin_queues.use.payments"),
     ("planner", "$KV.tocsin_locks.scheduler.lock.j"),
     ("admin", "$JS.API.STREAM.DELETE.TOCSIN_LOG"),
-    ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_TIMERS.event-listener"),
+    ("viewer", "$JS.API.CONSUMER.MSG.NEXT.TOCSIN_MQ.mq-bridge-completions"),
     ("operator", "$JS.API.STREAM.PURGE.TOCSIN_LEDGER"),
     ("viewer", "$JS.API.DIRECT.GET.KV_tocsin_tokens"),
     ("viewer", "$JS.API.STREAM.SNAPSHOT.TOCSIN_LOG"),
@@ -561,15 +555,6 @@ async def test_worker_changes_nothing_in_the_log(headers: dict[str, str], secure
                 await installation.connection.store(wire, b"{}", headers)
         assert before
         assert await it.log.read("execution.>") == before
-
-
-@pytest.mark.parametrize("target", ["tocsin.0.execution.j.0198.completed", "tocsin.0.ledger.evil.defined"])
-async def test_timer_cannot_store_an_event(target: str, secured: Server, tmp_path: Path) -> None:
-    async with connected(secured, tmp_path, "matcher") as installation:
-        wire = installation.names.to_wire("delay.j.0198.lease.main.1.1")
-        headers = {"Nats-Schedule": "@at 2020-01-01T00:00:00Z", "Nats-Schedule-Target": target}
-        with pytest.raises(JetStreamError):
-            await installation.connection.store(wire, b"{}", headers)
 
 
 @HOSTILE_HEADERS

@@ -30,8 +30,6 @@ class Faults:
     """Kills the process that sent the request."""
     freeze: float = 0.0
     """Pauses the process that sent the request, for seconds."""
-    late_timer: float = 0.0
-    double_timer: float = 0.0
     deploys: float = 0.0
     """A process is stopped in good order, and started again."""
     server_restarts: float = 0.0
@@ -68,8 +66,6 @@ _WORST: Final = Faults(
     unacknowledged=0.15,
     crash=0.012,
     freeze=0.008,
-    late_timer=0.5,
-    double_timer=0.3,
     deploys=8.0,
     server_restarts=10.0,
     redeliveries=0.4,

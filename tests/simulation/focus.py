@@ -111,7 +111,7 @@ _FOCI: Final = (
     Focus(
         "leases: executors outside live on, give back, and are never heard of again",
         enqueued,
-        {"double_timer": 0.3, "late_timer": 0.3, "clock_steps": 0.0},  # a lease goes by the clock of who gave it
+        {"clock_steps": 0.0},  # a lease goes by the clock of who gave it
         outside=2,
     ),
     Focus(

@@ -67,7 +67,6 @@ def left_over(around: Surroundings) -> list[str]:
     server = around.server
     left += [f"{d.spec.name} has {d.outstanding} messages" for d in server._durables.values() if not d.progress.is_idle]
     log = server._streams[Stream.LOG]
-    left += [f"a timer waits: {entry.subject}" for entry in server._streams[Stream.TIMERS].matching(("delay.>",), 0)]
     left += untaken(around.commits, around.pure.values())
     left += [f"not shown yet: {one}" for one in wrong_definitions(around)]
     recorded = around.history.offset_now(Stream.LOG)

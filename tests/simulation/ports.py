@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from tocsin import subjects
-from tocsin.domain.events import Message, Recorded, Started, Timer
+from tocsin.domain.events import Message, Recorded, Started
 from tocsin.ports import (
     Batch,
     Decode,
@@ -62,10 +62,6 @@ class SimulatedLog:
 
     async def remove(self, subject: str, sequence: int) -> None:
         await self._ask(f"remove {subject} {sequence}", lambda: at_once(self._server.remove(subject, sequence)))
-
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        what = f"delay {subjects.delay(timer)}"
-        return await self._ask(what, lambda: at_once(self._server.delay(timer, until=until)))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         return await write_each(self, writes)

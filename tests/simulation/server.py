@@ -1,7 +1,6 @@
-"""The log as a server keeps it: late and repeated timers, lagging replicas."""
+"""The log as a server keeps it: lagging replicas."""
 
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
 from typing_extensions import override
@@ -42,22 +41,6 @@ class SimulatedServer(InMemoryEventLog):
         super().__init__(clock, replicas=3)
         self._network = network
         self.sent_claims: list[SentClaim] = []
-
-    @override
-    def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
-        network = self._network
-        fire = partial(self._publish, schedule, sequence, target, body)
-        chance, faults = network.chance, network.faults
-        if chance.random() < faults.double_timer:
-            self.clock.after(chance.uniform(0.0, 3.0), fire)
-        if chance.random() < faults.late_timer:
-            self.clock.after(chance.uniform(0.0, 5.0), fire)
-        else:
-            fire()
-
-    def _publish(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
-        self._network.trace.note(self._network.loop.time(), "server", f"publishes {target}")
-        super()._fire(schedule, sequence, target, body)
 
     def replica(self, stream: Stream, chance: Random, *, lags: bool) -> "Replica":
         """Some replica of a stream, as it is at this moment."""

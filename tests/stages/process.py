@@ -5,7 +5,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from typing_extensions import override
@@ -14,7 +13,7 @@ from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.stored_stream import StoredStream
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.domain.commit import LogHead, Seal
-from tocsin.domain.events import Message, PoisonMessage, Timer
+from tocsin.domain.events import Message, PoisonMessage
 from tocsin.domain.log_events import LogEvent
 from tocsin.engine.asked import Asked
 from tocsin.engine.causes import Effect, Notice
@@ -59,11 +58,6 @@ class WatchedInputs(InMemoryEventLog):
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         self.check(self._acting.get(), message)
         return await super().publish(subject, message, message_id=message_id, ttl=ttl)
-
-    @override
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        self.check(self._acting.get(), timer)
-        await super().delay(timer, until=until)
 
     def check(self, stage: BoundStage | None, message: Message) -> None:
         """Note a message that a stage does not declare."""

@@ -178,6 +178,8 @@ async def test_heartbeat_extends_the_lease_of_its_claim(world: World, everything
         await passes(world, 9)
         await beat(world, 10, f"beat {number}")
     assert len(await world.stored(LeaseExtended)) == 3
+    in_fold = world.parts.fold.events[subjects.execution(JOB, ID)]
+    assert len([one for one in in_fold if isinstance(one.message, LeaseExtended)]) == 1
     await passes(world, 9)
     assert await world.stored(Released) == []
     await passes(world, 1)

@@ -40,6 +40,7 @@ from tocsin.domain.events import (
     RetryScheduled,
     Skipped,
     SkipReason,
+    validated,
 )
 from tocsin.domain.events.public import MissedReason
 from tocsin.domain.notification import Kind, Notification
@@ -329,6 +330,18 @@ async def test_timers_find_an_execution_that_waits(world: World) -> None:
     assert {fact.execution_id for fact in await raised(world)} == {waiting}
     await world.redeliver(world.notifier)
     assert len(await raised(world)) == 2
+
+
+async def test_execution_that_ended_is_looked_at_no_more(world: World) -> None:
+    await world.define({**JOB, "notify": {"channels": ["ops"], "duration_over": "2h"}})
+    await begin(world)
+    assert world.pending == 1
+    [admitted] = await world.stored(Admitted)
+    end = {"job": "report", "execution_id": admitted.execution_id, "scheduled_time": admitted.scheduled_time}
+    await world.given(validated(Completed, {**end, "trigger": "manual"}))
+    world.clock.advance(5)
+    await world.run(world.notifier)
+    assert world.pending == 0
 
 
 async def test_timers_find_nothing_after_the_end(world: World) -> None:

@@ -41,7 +41,7 @@ from tocsin.testing import DurableSpec, InMemoryProjections, ManualClock
 
 M = TypeVar("M", bound=Message)
 SETTINGS: Final = Settings(queues={"default": Queue(transport="mq")})  # so that the bridge has a queue
-INPUTS: Final = (Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
+INPUTS: Final = (Stream.REQUESTS, Stream.REPORTS)
 
 
 async def seal() -> Seal:

@@ -206,7 +206,7 @@ class Site(Running):
         return found
 
     async def quiet(self) -> None:
-        """Wait until the system is idle: no instant, execution, message or delay is pending."""
+        """Wait until the system is idle: no instant, execution or message is pending."""
         clock, last, since = self.installation.clock, set[str](), 0.0
 
         async def is_quiet() -> bool:
@@ -323,11 +323,9 @@ class Site(Running):
         return self._facts
 
     async def _pending(self) -> dict[str, int]:
-        """Return the backlog of each stage and of each durable, and the number of running delays."""
+        """Return the backlog of each stage and of each durable."""
         connection, names = self.installation.connection, self.installation.names
-        request = json.dumps({"subjects_filter": names.to_wire("delay.>")}).encode()
-        state = (await connection.manage(f"STREAM.INFO.{names.stream(Stream.TIMERS)}", request))["state"]
-        found = Counter({"delays": len(state.get("subjects") or {})})
+        found = Counter[str]()
         for spec in bootstrap.durables_of(self.settings):
             consumer = await connection.manage(f"CONSUMER.INFO.{names.stream(spec.stream)}.{spec.name}")
             found[spec.name] = consumer["num_pending"] + consumer["num_ack_pending"]

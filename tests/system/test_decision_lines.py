@@ -205,8 +205,7 @@ async def test_lines_of_skips_and_dead_letters_name_theirs(nats_url: str, tmp_pa
         ("subject", f"execution.a_b.{ID}.completed.locked", {"job": "a.b"}),
         ("scope", f"execution.a_b.{ID}.>", {"job": "a.b"}),
         ("subject", f"report.a_b.{ID}.failed.load.2.seal.7", {"job": "a.b", "step": "load", "attempt": 2}),
-        ("subject", f"timer.a_b.{ID}.retry.load.2", {"job": "a.b", "step": "load", "attempt": 2}),
-        ("subject", f"timer.a_b.{ID}.notify.slow", {"job": "a.b"}),
+        ("subject", f"execution.a_b.{ID}.lease-extended.load", {"job": "a.b", "step": "load"}),
         ("subject", f"heartbeat.a_b.{ID}.load.2.seal", {"job": "a.b", "step": "load", "attempt": 2}),
     ],
 )

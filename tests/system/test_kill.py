@@ -91,11 +91,11 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "planner": ("planned", "acquired", "admitted", "triggered"),
     "lock_keeper": ("acquired", "admitted", "triggered", "skipped"),
     "dag_advancer": ("dispatched", "advanced", "completed"),
-    "retrier": ("retry-scheduled", "delay", "failed"),
+    "retrier": ("retry-scheduled", "released", "failed"),
     "dead_letter_sink": ("dead-lettered",),
     "recorder": (UNRECORDED, RECORDED),
     "matcher": ("started",),
-    "lease_keeper": ("released",),
+    "lease_keeper": ("report",),
     "worker": (HANDED_OVER, "report"),
 }
 """What each stage stores, and dies of."""

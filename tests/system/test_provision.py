@@ -114,7 +114,7 @@ async def test_every_stream_of_an_installation_has_a_limit(
     assert made.keys() == set(all_streams(names))
     unlimited = {name for name, each in made.items() if max(each["max_bytes"], each["max_msgs"]) <= 0}
     # A limit would lose decisions. Only stages and the API write there, as much as limited inputs and the quotas of jobs permit.
-    decisions = names.commits_stream, names.stream(Stream.LOG), names.stream(Stream.TIMERS)
+    decisions = names.commits_stream, names.stream(Stream.LOG)
     assert unlimited == {*decisions, names.archive_stream}
 
 
@@ -224,11 +224,10 @@ async def test_main_streams_compress_what_they_store(connection: Connection, nam
     assert [recorded.message for recorded in await log.read("report.>")] == [report()]
 
 
-@pytest.mark.parametrize("stream", [Stream.TIMERS, Stream.LOG])
-async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names, stream: Stream) -> None:
+async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names) -> None:
     await provision(connection, names)
 
-    config = await _stream(connection, names.stream(stream))
+    config = await _stream(connection, names.stream(Stream.LOG))
 
     unlimited = {"max_age": 0, "max_bytes": -1, "max_msgs": -1, "max_msgs_per_subject": -1, "max_consumers": -1}
     assert {field: config[field] for field in unlimited} == unlimited
@@ -236,8 +235,7 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
     assert config["allow_direct"]
     assert config["deny_delete"]
     assert not config.get("deny_purge")
-    features = {bool(config.get(name)) for name in ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs")}
-    assert features == {stream is Stream.TIMERS}
+    assert not any(config.get(name) for name in ("allow_msg_schedules", "allow_msg_ttl", "allow_rollup_hdrs"))
 
 
 def test_public_events_leave_with_the_hot_window() -> None:

@@ -28,7 +28,7 @@ from ..domain.events import (
 )
 from ..domain.ids import occurrence_id
 from ..domain.trace_context import parse
-from ..ports import Append, Delay, Publish, Write
+from ..ports import Append, Publish, Write
 from ..telemetry import trace_ids
 
 MAX_CHARACTERS: Final = 300
@@ -76,9 +76,6 @@ def write_lines(write: Write, sequences: Sequence[int]) -> None:
                 _write_event(event, sequence)
     elif not _level.isEnabledFor(logging.DEBUG):
         return
-    elif isinstance(write, Delay):
-        name = _name_of(write.timer)
-        _log.debug(f"{name} set", action=name, until=write.until, **_fields(write.timer))
     else:
         for message in getattr(write.message, "reports", (write.message,)):
             name = _name_of(message)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from .. import subjects
-from ..domain.events import Message, Recorded, Timer
+from ..domain.events import Message, Recorded
 from ..domain.log_events import LeaderChange
 from ..ports import (
     Batch,
@@ -51,10 +51,6 @@ class RoutedLog:
 
     async def remove(self, subject: str, sequence: int) -> None:
         await self.base.remove(subject, sequence)
-
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        """Let the server store a timer later."""
-        await self.base.delay(timer, until=until)
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         decided = [scope != "" and subjects.stream_of(scope) in DECISION_STREAMS for scope in check_scopes(writes)]

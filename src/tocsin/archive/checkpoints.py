@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .signing_keys import SigningKey  # its library is needed to sign only
 
 SIGNED_STREAMS: Final = (Stream.LEDGER, Stream.LOG)
-"""The streams of decisions. Inputs and timers are in neither, because a decision holds what it rests on."""
+"""The streams of decisions. Inputs are in neither, because a decision holds what it rests on."""
 PAGE: Final = 100
 """Checkpoints in a page: about 40 KB."""
 _DIGEST_SIZE: Final = 32

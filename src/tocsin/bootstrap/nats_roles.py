@@ -216,7 +216,7 @@ def _access(stage: AnyStage) -> Access:
     shown = [SHOWN, *([PARTS] if is_planner else [])] if is_led else []
     return replace(
         access,
-        appends=(*access.appends, *((PoisonMessage,) if stage.subscriptions else ())),
+        appends=(*access.appends, *((PoisonMessage,) if stage.subscriptions or stage.deadlines else ())),
         follows=tuple(dict.fromkeys((*access.follows, *follows))),
         writes=(
             *access.writes,

@@ -197,9 +197,9 @@ def of_misses(missed: CronMissed) -> Happening:
 def time_limits(
     rule: Notify, opening: Requested | Skipped | CronMissed, at: datetime, timezone: str
 ) -> Iterator[TimeLimit]:
-    """Yield the times at which an execution, or that of a skipped or missed instant, should have started or ended.
+    """Yield the times at which an execution should have started or ended.
 
-    `at`: when its opening was stored. An execution that waits for its lock is opened twice, and each of its times is the same.
+    A skipped or missed instant has a deadline too. `at`: when the opening was stored. An execution that waits for its lock is opened twice, and each of its times is the same.
     """
     if isinstance(opening, Skipped):
         if opening.trigger == "cron" and opening.reason not in WANTED_SKIPS:
@@ -227,7 +227,7 @@ def time_limits(
 
 
 def _overdue(rule: Notify, timezone: str, job: str, execution_id: str, instant: datetime) -> Iterator[TimeLimit]:
-    """Yield the deadline of an instant that no execution has; nothing: its job has no deadline."""
+    """Yield the deadline of an instant that no execution has, if its job has one."""
     by = None if rule.must_complete_by is None else _next_time(rule.must_complete_by, timezone, instant)
     if by is not None:
         yield TimeLimit("overdue", by, job, execution_id, instant)

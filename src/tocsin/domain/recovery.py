@@ -153,7 +153,10 @@ def _waits(state: Execution) -> str:
 def recover(
     findings: Findings, losses: Iterable[Lost], *, now: datetime, policy: Policy, job: JobStatus
 ) -> Recovered | Failure | None:
-    """Recover proven losses, or return the error of an abandoned execution; None: its job is paused."""
+    """Recover proven losses, or return the error of an abandoned execution.
+
+    None: nothing is lost, or its job is paused.
+    """
     state, all_losses = findings.state, tuple(losses)
     if not all_losses:
         return None

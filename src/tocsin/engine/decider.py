@@ -325,13 +325,12 @@ class Decider:
         self.batch.inputs += call.source != EVENTS
 
     def _add(self, cause: MessageCause | DeadlineCause, step: Step, view: View, now: datetime) -> None:
-        for change in step.changes:  # a timer changes nothing: the deadlines of a state come from its events
+        for change in step.changes:  # no stage of the loop puts an entry
             if isinstance(change, Events):
                 for event in change.events:
                     self._append(cause, event, now)
                 view.changed.add(change.ref)
             elif isinstance(change, Send):
-                view.sent.add(change.message_id)
                 self.batch.effects.append((cause.by, change))
         if step.signals:
             take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None

@@ -29,7 +29,6 @@ from .step import (
     Change,
     EndlessDecision,
     Events,
-    Later,
     Missing,
     Put,
     Reading,
@@ -79,11 +78,11 @@ class EdgeDecisions:
         """
         loop = self._view.proposals
         read = dict[Ref[Any], Any]()
-        changed, sent, newest = set[Ref[Any]](), set[str](), dict[str, int]()
+        changed, newest = set[Ref[Any]](), dict[str, int]()
         for _ in range(MAX_STEPS):
             try:
                 step = await loop.ask(
-                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed, sent=sent)
+                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed)
                 )
             except Missing as missing:
                 read |= await self._read(missing.ref, newest)
@@ -100,9 +99,7 @@ class EdgeDecisions:
             if step.then is not Then.AGAIN:
                 return step
             read.clear()
-            changed |= {change.ref for change in step.changes if not isinstance(change, Later | Send)}
-            sent |= {change.message_id for change in step.changes if isinstance(change, Send)}
-            sent |= {subjects.subject_of(change.timer) for change in step.changes if isinstance(change, Later)}
+            changed |= {change.ref for change in step.changes if not isinstance(change, Send)}
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
     async def _read(self, ref: Ref[Any], newest: dict[str, int]) -> Mapping[Ref[Any], Any]:
@@ -126,8 +123,6 @@ class EdgeDecisions:
         match change:
             case Send(subject, message, message_id, ttl):
                 await log.publish(subject, message, message_id=message_id, ttl=ttl)
-            case Later(timer, until):
-                await log.delay(timer, until=until)
             case Events(ref, events) if events and not is_in_log(ref):
                 [written] = await log.write([Append(events, newest.get(ref.key, 0))])
                 if written.error is not None:

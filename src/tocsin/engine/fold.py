@@ -22,6 +22,7 @@ from ..domain.events import (
     DefinitionFact,
     Deleted,
     Due,
+    LeaseExtended,
     Message,
     Namespace,
     NamespacesDefined,
@@ -185,12 +186,20 @@ class Fold:
         if self.quotas and first in {"execution", "dead-letter"}:
             on_event(self, recorded, before, state)
         if first == "execution":
-            self.journal.append(self.events, scope, recorded)
+            self._keep_event(recorded, scope)
             on_execution(self, recorded, scope, before, state)
         elif first == "ledger":
             self._keep_ledger(recorded, scope, before, state)
         elif first == "cron":
             self._keep_public(recorded, scope)
+
+    def _keep_event(self, recorded: Recorded[Message], scope: str) -> None:
+        """Keep an event of an execution; of heartbeats in a row, only the last."""
+        events = self.events.get(scope, ())
+        if events and isinstance(recorded.message, LeaseExtended) and events[-1].subject == recorded.subject:
+            self.journal.put(self.events, scope, [*events[:-1], recorded])
+        else:
+            self.journal.append(self.events, scope, recorded)
 
     def _keep_public(self, recorded: Recorded[Message], scope: str) -> None:
         message, put = recorded.message, self.journal.put

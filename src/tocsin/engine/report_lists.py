@@ -207,9 +207,9 @@ def report_of_stage(  # noqa: PLR0913 - what a report names
     delivery: int | None = None,
     claim: int | None = None,
 ) -> Send:
-    """Return the report by which a stage ends a claim, or an execution as a whole if no attempt is given.
+    """Return the report by which a stage ends a claim or an execution.
 
-    Stored after the reports of workers, it overtakes none of them. `by`: the name of the stage.
+    It ends the execution as a whole if no attempt is given. Stored after the reports of workers, it overtakes none of them. `by`: the name of the stage.
     """
     report = Report(
         job=job,

@@ -57,7 +57,7 @@ class Access:
     """
 
     appends: tuple[type[Message], ...] = ()
-    """The messages that it stores: events, inputs, public events and timers."""
+    """The messages that it stores: events, inputs and public events."""
     reads: tuple[Stream, ...] = ()
     """Streams in which it reads single messages. Every stage reads the log of commits."""
     follows: tuple[Stream, ...] = ()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeAlias, Type
 
 import msgspec
 
-from ..domain.events import Message, Recorded, Timer
+from ..domain.events import Message, Recorded
 
 if TYPE_CHECKING:
     from ..ports import Clock, EventLog, Projections
@@ -108,13 +108,6 @@ class States(Protocol):
         """Return whether an earlier step of this decision appended to a scope."""
         ...
 
-    def is_sent(self, message_id: str, /) -> bool:
-        """Return whether an earlier step of this input stored a `Send` or `Later`.
-
-        `message_id`: the id of the `Send`, or the subject of the timer of the `Later`.
-        """
-        ...
-
 
 class Events(msgspec.Struct, frozen=True):
     """Events to append to one scope; without events, nothing changes."""
@@ -125,16 +118,6 @@ class Events(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         """Return whether there are any events."""
         return bool(self.events)
-
-
-class Later(msgspec.Struct, frozen=True):
-    """A timer that the log publishes at `until` (UTC).
-
-    It has no guard: a timer is an input, and a stage decides on it by the newest state.
-    """
-
-    timer: Timer
-    until: datetime
 
 
 class Send(msgspec.Struct, frozen=True):
@@ -159,7 +142,7 @@ class Put(msgspec.Struct, frozen=True):
     """Seconds after which the entry is removed; None: it stays."""
 
 
-Change: TypeAlias = Events | Later | Send | Put
+Change: TypeAlias = Events | Send | Put
 
 
 class Then(Enum):
@@ -182,7 +165,7 @@ class Step(msgspec.Struct, frozen=True):
     """One decision.
 
     Attributes:
-        changes: what to store; at most one change for each scope, or any number of timers.
+        changes: what to store; at most one change for each scope.
         then: what follows.
         signals: notices for the stage's own process, given to its `on_signal` after the changes are stored.
         delay: seconds until an input that waits is delivered again.

@@ -23,7 +23,7 @@ class Kind(IntEnum):
     """The classes; the first goes first if two have their turn."""
 
     REPORTS = 0
-    """Reports, events of other processes, and ends of leases, which come after the reports before them."""
+    """Reports, and events of other processes."""
     TIMES = 1
     """Instants and other deadlines."""
     OPERATORS = 2
@@ -35,7 +35,7 @@ class Kind(IntEnum):
 SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1}
 """Decisions of each class among eight, if all classes wait."""
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
-_REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value, Stream.TIMERS.value})
+_REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value})
 _RUNS: Final = frozenset({"trigger", "enqueue"})
 _DEFINITION: Final = "define."
 """The beginning of the subjects of requests that define a job."""

@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeAlias
 import msgspec
 
 from .. import subjects
-from ..domain.events import Message, Recorded, Timer
+from ..domain.events import Message, Recorded
 from ..domain.log_events import LeaderChange
 from ..subjects import Stream, scope_of
 from .errors import RequestRefused
@@ -51,17 +51,7 @@ class Publish(msgspec.Struct, frozen=True):
     """Seconds after which the log removes it; None: it stays."""
 
 
-class Delay(msgspec.Struct, frozen=True):
-    """A timer that the log publishes at `until` (UTC).
-
-    It replaces an earlier delay of the same timer. It has no guard: a timer is an input, and a stage decides on it by the newest state.
-    """
-
-    timer: Timer
-    until: datetime
-
-
-Write: TypeAlias = Append | Publish | Delay
+Write: TypeAlias = Append | Publish
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -94,7 +84,7 @@ class Publisher(Protocol):
 
 
 class InputLog(Publisher, Protocol):
-    """The streams beside the log of commits: inputs, output, timers and notifications."""
+    """The streams beside the log of commits: inputs, output and notifications."""
 
     async def publish_together(self, inputs: "Sequence[Publish]") -> None:
         """Store up to `MAX_TOGETHER` inputs of one stream: all of them, or none.
@@ -127,17 +117,11 @@ class InputLog(Publisher, Protocol):
             LogUnavailable: the log did not answer.
         """
 
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        """Let the log publish `timer` at `until` (UTC).
-
-        It replaces an earlier delay of the same timer.
-        """
-
     async def write(self, writes: "Sequence[Write]") -> "list[Written]":
         """Store several writes at once and return the result of each, in order.
 
         No two writes may share the scope of a guard. A refused write does not affect the others. Each result's error is
-        what `append`, `publish` or `delay` would raise.
+        what `append` or `publish` would raise.
 
         Raises:
             ValueError: two writes share a scope.
@@ -292,7 +276,7 @@ async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:
 
 
 def check_scopes(writes: Sequence[Write]) -> list[str]:
-    """Return the scope that guards each write; empty for inputs and timers.
+    """Return the scope that guards each write; empty for inputs.
 
     A server may look a scope's guard up once for several messages that arrive together, and would store both decisions.
 
@@ -348,8 +332,6 @@ async def _store(log: InputLog, write: Write) -> Written:
                 sequences.append(
                     await log.publish(write.subject, write.message, message_id=write.message_id, ttl=write.ttl)
                 )
-            case Delay():
-                await log.delay(write.timer, until=write.until)
     except Exception as error:  # noqa: BLE001 - returned to the caller
         return Written(tuple(sequences), error)
     return Written(tuple(sequences))

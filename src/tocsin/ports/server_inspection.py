@@ -1,4 +1,4 @@
-"""Reports of the log's servers about an installation: streams, durables, limits, timers."""
+"""Reports of the log's servers about an installation: streams, durables, limits."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -189,9 +189,6 @@ class ServerInspection(Protocol):
 
     async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         """Return the present keys of a bucket."""
-
-    async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
-        """Return the subject and the time of the oldest timers."""
 
     async def unheard(self, users: Sequence[str]) -> list[str]:
         """Return the users outside whose messages no screener hears."""

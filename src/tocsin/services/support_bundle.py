@@ -58,7 +58,7 @@ _NAMED: Final = frozenset(
             "namespaces",
             "queue",
         ),
-        *("repair", "shards", "silences", "timer"),
+        *("repair", "shards", "silences"),
     }
 )
 """The first tokens of subjects that hold names and ids alone. Others may hold proofs of workers, or ids that programs chose."""

@@ -1,4 +1,4 @@
-"""Lease keeper: ends leases that run out, and executions that no worker starts before they expire.
+"""Lease keeper: ends leases that run out, and executions that expire.
 
 It stores a report of failure, on which the retrier decides after all reports that were stored before, as on any other.
 
@@ -28,7 +28,7 @@ class LeaseKeeper:
         self._key = key
 
     def deadlines(self, state: Execution) -> Iterator[Deadline]:
-        """Yield when an execution expires that has not started, and when the leases of its steps end.
+        """Yield when an execution expires, and when the leases of its steps end.
 
         The key of a lease is its step.
         """

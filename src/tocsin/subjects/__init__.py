@@ -26,14 +26,11 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     public.trigger.<job>, public.cancel.<job>.<id>                inputs: requests of programs without an account of their own
     outside.<program>.trigger.<job>, ….cancel.<job>.<id>          inputs: requests of programs in accounts of their own
     report.<job>.<id>.<outcome>.<step>.<attempt>.<seal>.<claim>  inputs: reports
-    timer.<job>.<id>.lease.<step>.<attempt>.<delivery>.<task>     inputs: timers of leases
-    timer.<job>.<id>.notify.<kind>                                inputs: timers of notifications
     enqueue.<job>.<id>                                            inputs: unregistered jobs
     output.<job>.<id>.<step>.<attempt>.<seal>                     output: lines of handlers
     progress.<job>.<id>.<step>.<attempt>.<seal>                   output: progress of attempts
     heartbeat.<job>.<id>.<step>.<attempt>.<seal>                  output: details for the next attempt
     event.<job>.<trigger>                                         output: events that started nothing
-    delay.<job>.<id>.notify.<kind>                                schedules of the server, whose targets are timers
     mq.scheduled.<job>, mq.scheduler.complete.<job>.<id>          tasks and answers of MQ executors (hip-62)
     mq.team.<job>                                                 tasks of a namespace with executors of its own
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed

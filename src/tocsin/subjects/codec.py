@@ -159,7 +159,7 @@ def _model(subject: str) -> type[e.Message]:
 
 _ADMISSION_ALONE: Final = 4
 """Tokens in the subject of an admission that is not a task too."""
-_DECISION: Final = {**SCOPE_TOKENS, "cron": 1, "lock": 2, "mq": 1, "timer": 3, "delay": 3}
+_DECISION: Final = {**SCOPE_TOKENS, "cron": 1, "lock": 2, "mq": 1}
 """The place of the token that distinguishes the messages of a kind."""
 _MODELS: Final[dict[str, type[e.Message]]] = {
     **{
@@ -182,14 +182,6 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "progress": e.StepProgress,
     "heartbeat": e.HeartbeatDetails,
     "enqueue": e.Enqueued,
-    **{
-        f"{kind}.{what}": timer
-        for kind in ("timer", "delay")
-        for what, timer in (
-            ("debounce", e.DebounceTimer),
-            ("notify", e.NotifyTimer),
-        )
-    },
     "mq.scheduled": e.Envelope,
     "mq.team": e.Envelope,
     "mq.scheduler": e.Completion,
@@ -218,7 +210,7 @@ def entity_of(subject: str) -> str:
     return job if kind == "ledger" or not rest else f"{job}.{rest[0]}"
 
 
-_OF_EXECUTION: Final = frozenset({"execution", "report", "timer", "delay", "enqueue"})
+_OF_EXECUTION: Final = frozenset({"execution", "report", "enqueue"})
 _OF_ATTEMPT: Final = frozenset({"output", "progress", "heartbeat"})
 
 

@@ -109,7 +109,7 @@ def job_filters(job: str) -> dict[Stream, tuple[str, ...]]:
     patterns = tuple(pattern for name in spellings for pattern in (f"trigger.{name}", f"cancel.{name}.*"))
     public = (f"{prefix}{pattern}" for prefix in _OUTSIDE for pattern in patterns)
     requests = (trigger(job), trigger(job, ANY), f"cancel.{of}.*", *public)
-    kinds = ("ledger", "execution", "lock", "dead-letter", "report", "timer", "delay")
+    kinds = ("ledger", "execution", "lock", "dead-letter", "report")
     filters = (*(f"{kind}.{of}.>" for kind in kinds), *requests, f"cron.*.{of}", f"cron.answer.{of}.>")
     return {stream: tuple(name for name in filters if stream_of(name) is stream) for stream in STREAMS}
 
@@ -172,8 +172,6 @@ def filter_for(pattern: str) -> str:
     match kind:
         case "report":
             return f"report.*.*.{decision}.>"
-        case "timer":
-            return f"timer.*.*.{decision}" + ("" if decision == "debounce" else ".>")
         case "trigger" | "cancel" | "enqueue" | "public":
             return f"{pattern}.>"
         case "mq":
@@ -183,10 +181,7 @@ def filter_for(pattern: str) -> str:
 
 
 def filters_of(kind: type[e.Message]) -> tuple[str, ...]:
-    """Return filters over all messages of a type.
-
-    For timers they include the schedules that publish them.
-    """
+    """Return filters over all messages of a type."""
     if kind in _ALL_OF:
         return _ALL_OF[kind]
     if issubclass(kind, e.LockFact):
@@ -220,8 +215,6 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
     e.Enqueued: ("enqueue.>",),
-    e.NotifyTimer: ("delay.*.*.notify.*", "timer.*.*.notify.*"),
-    e.DebounceTimer: ("delay.*.*.debounce", "timer.*.*.debounce"),
     e.Envelope: ("mq.scheduled.>", "mq.team.>"),
     e.Completion: ("mq.scheduler.complete.>",),
     e.MqCancel: ("mq.scheduler.cancel.>",),

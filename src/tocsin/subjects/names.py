@@ -52,7 +52,6 @@ class Stream(StrEnum):
     INPUTS = "INPUTS"
     REQUESTS = "REQUESTS"
     REPORTS = "REPORTS"
-    TIMERS = "TIMERS"
     LOG = "LOG"
     MQ = "MQ"
     OUTPUT = "OUTPUT"
@@ -62,7 +61,7 @@ class Stream(StrEnum):
 
 STREAMS: Final = (
     *(Stream.LEDGER, Stream.INPUTS, Stream.REQUESTS),
-    *(Stream.REPORTS, Stream.TIMERS, Stream.LOG),
+    *(Stream.REPORTS, Stream.LOG),
 )
 """The streams that exports, audits and the archive cover, causes before their effects.
 
@@ -118,7 +117,7 @@ def captured_stream(root: str) -> str:
     return f"{root.upper().replace('-', '_')}_EVENTS"
 
 
-LAYOUT: Final = 11
+LAYOUT: Final = 12
 """The number of the layout of streams and subjects, stored with each stream.
 
 A change to the streams of stored messages, or to their subjects, needs a new number; no version reads another layout. A
@@ -142,7 +141,6 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
     Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>"),
     Stream.REPORTS: ("report.>",),
-    Stream.TIMERS: ("timer.>", "delay.>"),
     Stream.MQ: ("mq.scheduled.>", "mq.team.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),
     Stream.OUTPUT: ("output.>", "event.>"),
     Stream.PROGRESS: ("progress.>", "heartbeat.>"),

@@ -69,8 +69,6 @@ def _report(report: e.Report) -> str:
 _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Dispatched: _dispatched,
     e.Report: _report,
-    e.NotifyTimer: lambda timer: f"timer.{token(timer.job)}.{timer.execution_id}.notify.{timer.kind}",
-    e.DebounceTimer: lambda timer: f"timer.{token(timer.job)}.{timer.window}.debounce",
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),
     e.CronAnswer: _answer,
@@ -145,11 +143,6 @@ def ignored_events(job: str, trigger_id: str = "*") -> str:
 def cancel(job: str, execution_id: str) -> str:
     """Return the subject that requests the cancellation of an execution."""
     return f"cancel.{token(job)}.{execution_id}"
-
-
-def delay(timer: e.Timer) -> str:
-    """Return the subject of the schedule that publishes a timer; each subject has one schedule."""
-    return f"delay.{subject_of(timer).removeprefix('timer.')}"
 
 
 def lines(job: str, execution_id: str, step: str, attempt: int, *, of_token: str) -> str:

@@ -14,7 +14,7 @@ ORIGIN: Final = "Nats-Stream"
 """A header of the server's replies to reads of a stream."""
 _INPUT_KINDS: Final = frozenset(
     captured.partition(".")[0]
-    for stream in (Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS, Stream.TIMERS)
+    for stream in (Stream.INPUTS, Stream.REQUESTS, Stream.REPORTS)
     for captured in STREAM_SUBJECTS[stream]
 )
 
@@ -38,7 +38,7 @@ def guard_of(subject: str) -> str | None:
 def is_copied_input(subject: str, headers: Mapping[str, str], own: Collection[str]) -> bool:
     """Return whether an input is a reply to a read of an own stream.
 
-    A user who may read can address the reply here, to repeat a request or to let a timer fire early. A program may have the server
+    A user who may read can address the reply here, to repeat a request. A program may have the server
     publish the messages of its own streams again; these are no copies.
 
     Args:

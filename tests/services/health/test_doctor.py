@@ -47,7 +47,6 @@ from tocsin.domain.events import (
     NotificationDelivered,
     NotificationFact,
     NotificationRaised,
-    NotifyTimer,
     OwnershipAssigned,
     Planned,
     Queued,
@@ -113,6 +112,13 @@ async def initialized(url: str, folder: Path, **more: object) -> AsyncIterator[R
 @pytest.fixture
 async def tocsin(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
     async with initialized(nats_url, tmp_path) as it:
+        yield it
+
+
+@pytest.fixture
+async def bridged(nats_url: str, tmp_path: Path) -> AsyncIterator[Running]:
+    """An installation whose stage for MQ executors has a durable."""
+    async with initialized(nats_url, tmp_path, queues={"default": {"transport": "mq"}}) as it:
         yield it
 
 
@@ -309,18 +315,22 @@ async def test_stream_without_compression_is_found(tocsin: Running) -> None:
     assert_finding(findings["stream-drift"], Level.WARN, name, "compression is none instead of s2")
 
 
-async def test_a_durable_that_is_gone(tocsin: Running) -> None:
-    name = tocsin.installation.names.stream(Stream.TIMERS)
-    await tocsin.installation.connection.manage(f"CONSUMER.DELETE.{name}.event-listener")
-    assert_finding((await finds(streams.durables, tocsin))["durable-missing"], Level.BAD, f"event-listener on {name}")
-    await bootstrap.initialize(tocsin.installation)
-    assert "durable-missing" not in await finds(streams.durables, tocsin)
+async def test_a_durable_that_is_gone(bridged: Running) -> None:
+    name = bridged.installation.names.stream(Stream.MQ)
+    await bridged.installation.connection.manage(f"CONSUMER.DELETE.{name}.mq-bridge-completions")
+    assert_finding(
+        (await finds(streams.durables, bridged))["durable-missing"], Level.BAD, f"mq-bridge-completions on {name}"
+    )
+    await bootstrap.initialize(bridged.installation)
+    assert "durable-missing" not in await finds(streams.durables, bridged)
 
 
-async def test_changed_durable_is_found(tocsin: Running) -> None:
-    await _change_durable(tocsin, max_ack_pending=7)
-    findings = await finds(streams.durables, tocsin)
-    assert_finding(findings["durable-drift"], Level.WARN, "event-listener", "max_ack_pending is 7 instead of 20000")
+async def test_changed_durable_is_found(bridged: Running) -> None:
+    await _change_durable(bridged, max_ack_pending=7)
+    findings = await finds(streams.durables, bridged)
+    assert_finding(
+        findings["durable-drift"], Level.WARN, "mq-bridge-completions", "max_ack_pending is 7 instead of 20000"
+    )
 
 
 async def test_a_key_that_is_gone(tocsin: Running) -> None:
@@ -523,32 +533,32 @@ async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
             assert_finding(finding, Level.WARN, "registrar has not handled events for")
 
 
-async def _window_ends(tocsin: Running) -> NatsDurable:
-    """Store a timer for the event listener; return a reader of its durable."""
-    connection, names = tocsin.installation.connection, tocsin.installation.names
-    await connection.store(names.to_wire("timer.job.key.debounce"), b"{}", {})
-    return NatsDurable(connection, names, Stream.TIMERS, "event-listener")
+async def _answer_comes(bridged: Running) -> NatsDurable:
+    """Store an answer for the MQ bridge; return a reader of its durable."""
+    connection, names = bridged.installation.connection, bridged.installation.names
+    await connection.store(names.to_wire("mq.scheduler.complete.job.id"), b"{}", {})
+    return NatsDurable(connection, names, Stream.MQ, "mq-bridge-completions")
 
 
-async def test_a_stage_that_does_not_run(tocsin: Running) -> None:
-    await _window_ends(tocsin)
-    assert (await finds(backlog.stages, tocsin))["stage-late"].level is Level.OK
-    findings = await finds(backlog.stages, tocsin, later=LATER)
-    assert_finding(findings["stage-absent"], Level.BAD, "no process reads event-listener", "1 wait")
-    assert "tocsin run event-listener" in findings["stage-absent"].do
+async def test_a_stage_that_does_not_run(bridged: Running) -> None:
+    await _answer_comes(bridged)
+    assert (await finds(backlog.stages, bridged))["stage-late"].level is Level.OK
+    findings = await finds(backlog.stages, bridged, later=LATER)
+    assert_finding(findings["stage-absent"], Level.BAD, "no process reads mq-bridge-completions", "1 wait")
+    assert "tocsin run mq-bridge" in findings["stage-absent"].do
 
 
-async def test_a_stage_that_is_behind(tocsin: Running) -> None:
-    reader = await _window_ends(tocsin)
+async def test_a_stage_that_is_behind(bridged: Running) -> None:
+    reader = await _answer_comes(bridged)
     taken = await reader.take(1, wait=10)
     asking = asyncio.create_task(reader.take(1, wait=60))
 
     async def late() -> dict[str, Finding]:
-        findings = await finds(backlog.stages, tocsin, later=LATER)
+        findings = await finds(backlog.stages, bridged, later=LATER)
         return findings if "stage-late" in findings and findings["stage-late"].level is Level.WARN else {}
 
     assert_finding(
-        (await tocsin.until(late))["stage-late"], Level.WARN, "event_listener is late on event-listener", "1 are out"
+        (await bridged.until(late))["stage-late"], Level.WARN, "mq_bridge is late on mq-bridge-completions", "1 are out"
     )
     asking.cancel()
     await asyncio.wait([asking])
@@ -556,16 +566,16 @@ async def test_a_stage_that_is_behind(tocsin: Running) -> None:
     await reader.close()
 
 
-async def test_stage_that_hands_everything_back_is_late(tocsin: Running) -> None:
+async def test_stage_that_hands_everything_back_is_late(bridged: Running) -> None:
     """The stage has no open request while it decides on a message."""
-    reader = await _window_ends(tocsin)
+    reader = await _answer_comes(bridged)
     [delivery] = await reader.take(1, wait=10)
     await reader.close()
-    look = await look_at(health_target(tocsin.installation))
+    look = await look_at(health_target(bridged.installation))
     old = tuple(
         replace(durable, oldest=look.now - LATER, state=replace(durable.state, readers=0))
         for durable in look.status.durables
-        if durable.state.name == "event-listener"
+        if durable.state.name == "mq-bridge-completions"
     )
     found = await backlog.stages(replace(look, status=replace(look.status, durables=old)))
     assert [finding.code for finding in found] == ["stage-late"]
@@ -574,12 +584,12 @@ async def test_stage_that_hands_everything_back_is_late(tocsin: Running) -> None
     await delivery.nak(15)
 
 
-async def test_a_durable_that_gives_out_no_more(tocsin: Running) -> None:
-    await _change_durable(tocsin, max_ack_pending=1)
-    reader = await _window_ends(tocsin)
+async def test_a_durable_that_gives_out_no_more(bridged: Running) -> None:
+    await _change_durable(bridged, max_ack_pending=1)
+    reader = await _answer_comes(bridged)
     await reader.take(1, wait=10)
-    findings = await finds(backlog.stages, tocsin)
-    assert_finding(findings["durable-full"], Level.BAD, "event-listener has 1 message out")
+    findings = await finds(backlog.stages, bridged)
+    assert_finding(findings["durable-full"], Level.BAD, "mq-bridge-completions has 1 message out")
     await reader.close()
 
 
@@ -851,11 +861,11 @@ async def test_limit_that_holds_back_tasks_for_long() -> None:
     assert [finding.level for finding in await backlog.limits(context)] == [Level.OK]
 
 
-async def _change_durable(tocsin: Running, **fields: object) -> None:
-    connection, on = tocsin.installation.connection, tocsin.installation.names.stream(Stream.TIMERS)
-    config = (await connection.manage(f"CONSUMER.INFO.{on}.event-listener"))["config"] | fields
+async def _change_durable(bridged: Running, **fields: object) -> None:
+    connection, on = bridged.installation.connection, bridged.installation.names.stream(Stream.MQ)
+    config = (await connection.manage(f"CONSUMER.INFO.{on}.mq-bridge-completions"))["config"] | fields
     request = {"stream_name": on, "config": config, "action": "update"}
-    await connection.manage(f"CONSUMER.CREATE.{on}.event-listener", json.dumps(request).encode())
+    await connection.manage(f"CONSUMER.CREATE.{on}.mq-bridge-completions", json.dumps(request).encode())
 
 
 def _requested(kind: type[Planned | Admitted]) -> Any:  # noqa: ANN401 - either
@@ -869,15 +879,6 @@ def _dispatched() -> tuple[Admitted, Dispatched]:
     admitted: Admitted = _requested(Admitted)
     [task] = execution.dispatch(execution.fold(recorded([admitted])), key=KEY)
     return admitted, task
-
-
-async def test_a_timer_that_was_not_published(tocsin: Running) -> None:
-    until = datetime.now(UTC) + timedelta(minutes=30)
-    timer = NotifyTimer(job="job", execution_id="x", kind="late", definition=1, until=until)
-    await tocsin.log.delay(timer, until=until)
-    assert (await finds(deadlines.timers, tocsin))["timer-overdue"].level is Level.OK
-    findings = await finds(deadlines.timers, tocsin, later=LATER)
-    assert_finding(findings["timer-overdue"], Level.BAD, "delay.job.x.notify.late")
 
 
 async def test_an_instant_without_an_execution(tocsin: Running) -> None:

@@ -7,14 +7,13 @@ from functools import partial
 from typing import Final
 
 from ... import subjects
-from ...domain.events import Message, Recorded, Timer
+from ...domain.events import Message, Recorded
 from ...domain.log_events import LeaderChange
 from ...engine.report_lists import read_message
 from ...ports import (
     Append,
     Batch,
     Decode,
-    Delay,
     DurableSpec,
     Loaded,
     LogUnavailable,
@@ -30,7 +29,7 @@ from ...ports import (
 from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
 from ...telemetry import trace_ids
 from .. import decision_lines
-from .clock import Alarm, AlarmClock, ManualClock
+from .clock import AlarmClock, ManualClock
 from .durable import InMemoryDurable
 from .stored_stream import Entry, StoredStream
 
@@ -42,14 +41,13 @@ _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
 
 class InMemoryEventLog:
-    """Implement `ports.EventLog`, with the durables that read it. Delays end by its clock."""
+    """Implement `ports.EventLog`, with the durables that read it."""
 
     def __init__(self, clock: AlarmClock | None = None, *, replicas: int = 1) -> None:
         """Start with empty streams. `replicas`: the number that it says the log of commits has."""
         self._replicas = replicas
         self.clock: AlarmClock = clock or ManualClock()
         self._streams = {stream: _stream(stream, self.clock) for stream in Stream}
-        self._delays: dict[str, tuple[int, Alarm]] = {}
         self._durables: dict[tuple[Stream, str], InMemoryDurable] = {}
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -88,27 +86,6 @@ class InMemoryEventLog:
 
     async def remove(self, subject: str, sequence: int) -> None:
         self._streams[subjects.stream_of(subject)].remove(sequence)
-
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        """Store `timer` under its own subject at `until`.
-
-        A second timer of the subject replaces the first.
-        """
-        subject = subjects.delay(timer)
-        check_subject(subject)
-        stream, body = self._capturing(subject), timer.encode()
-        schedule = f"Nats-Schedule: @at {until.isoformat()}\r\nNats-Schedule-Target: {subjects.subject_of(timer)}\r\n"
-        _check_size(subject, body, schedule)
-        if replaced := self._delays.pop(subject, None):
-            sequence, alarm = replaced
-            alarm.cancel()
-            stream.remove(sequence)
-        sequence = stream.store(subject, body)
-        fire = partial(self._fire, subject, sequence, subjects.subject_of(timer), body)
-        alarm = self.clock.at(until, fire)
-        if stream.get(sequence) is not None:  # else it has ended already
-            self._delays[subject] = sequence, alarm
-        decision_lines.note(Delay(timer, until), [sequence])
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         return await write_each(self, writes)
@@ -242,13 +219,6 @@ class InMemoryEventLog:
         if not any(subjects.matches(captured, subject) for captured in STREAM_SUBJECTS[stream]):
             raise LogUnavailable(f"{subject}: no stream captures it")
         return self._streams[stream]
-
-    def _fire(self, schedule: str, sequence: int, target: str, body: bytes) -> None:
-        stream = self._capturing(schedule)
-        if (waiting := self._delays.get(schedule)) is not None and waiting[0] == sequence:
-            del self._delays[schedule]
-        stream.remove(sequence)
-        stream.store(target, body)
 
 
 def _stream(stream: Stream, clock: AlarmClock) -> StoredStream:

@@ -126,7 +126,7 @@ async def _tail(session: Session, job: str | None, *, from_start: bool) -> None:
                 session.output.line(event_lines.as_json(recorded), shown)
 
 
-StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "TIMERS", "LOG"]
+StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "LOG"]
 
 
 def export(

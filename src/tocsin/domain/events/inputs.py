@@ -1,10 +1,10 @@
-"""Inputs: requests, reports and timers.
+"""Inputs: requests and reports.
 
 A stage decides on each input, and only the decision is an event.
 """
 
 from datetime import datetime
-from typing import Final, Literal, Self, TypeAlias
+from typing import Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, JsonValue, model_validator
 
@@ -187,39 +187,3 @@ class Report(VersionedMessage, frozen=True, kw_only=True):
     """The secret that proves that the report is of the worker of `claim`, or of a stage; without it, no stage decides on the report."""
     traceparent: str | None = None
     """The trace context of the task, for log lines alone; absent: the task has none, or a stage made the report."""
-
-
-class NotifyTimer(VersionedMessage, frozen=True, kw_only=True):
-    """A time has come at which an execution should have started or ended.
-
-    The log publishes this, and the notifier looks at the execution.
-    """
-
-    type: Literal["notify-timer"] = constant("notify-timer")
-    """The type of the input."""
-    job: str
-    execution_id: str
-    kind: Literal["late", "overdue", "slow"]
-    """What has happened if the execution has not started (`late`) or not ended (`overdue`, `slow`)."""
-    definition: Sequence
-    """The sequence of its definition in the job's ledger."""
-    until: datetime
-    """The time (UTC) that has come."""
-    scheduled_time: datetime | None = None
-    """The instant (UTC) of an execution that was skipped or missed, and so never opened; absent: it was opened."""
-
-
-class DebounceTimer(VersionedMessage, frozen=True, kw_only=True):
-    """The window of a debounced key may be over.
-
-    The log publishes this, and the event listener looks at the window.
-    """
-
-    type: Literal["debounce-timer"] = constant("debounce-timer")
-    """The type of the input."""
-    job: str
-    window: str
-    """The digest of the job, the source of its trigger and the key."""
-
-
-Timer: TypeAlias = NotifyTimer | DebounceTimer

@@ -99,7 +99,7 @@ def extend(state: Execution, report: Report, *, at: datetime) -> list[LeaseExten
 def lose(
     state: Execution, report: Report, reason: ReleasedReason, *, at: datetime
 ) -> list[Released | RetryScheduled | Exhausted | Failed]:
-    """End a claim that a stage reported, at `at`, as lost, handed back or silent beyond its lease.
+    """End a claim that a stage reported at `at` as lost or handed back.
 
     The attempt fails if it used up its time, or if its step lost too many workers.
     """

@@ -42,7 +42,7 @@ def admit_and_dispatch(admitted: Admitted, *, key: bytes) -> Admitted | Dispatch
     """Return the admission of an execution, with its only task if possible.
 
     The event is both if the execution has one step and neither a start nor an expiry time. Otherwise it only admits the
-    execution, and tasks and timers follow.
+    execution, and tasks follow.
     """
     plan = admitted.plan
     if len(plan.steps) != 1 or plan.start_at is not None or plan.expires_at is not None:

@@ -91,7 +91,6 @@ CHECKS: Final[tuple[Check, ...]] = (
     partitions.owners,
     dependencies.circles,
     dependencies.hidden,
-    deadlines.timers,
     deadlines.occurrences,
     deadlines.executions,
     deadlines.locks,

@@ -2,9 +2,6 @@
 
 A caller that publishes an input waits for the result. One follower of the log serves all waiting callers, so that they do
 not poll; a caller that receives nothing for too long reads the log itself.
-
-The follower receives the facts of all executions, not only those that a caller waits for: on a stream with schedules, a
-filter that skips most messages makes the server three times as slow.
 """
 
 import asyncio

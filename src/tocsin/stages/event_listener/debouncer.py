@@ -217,7 +217,7 @@ class Debouncer:
             await self._clock.sleep(TICK_S)
 
     async def run_once(self) -> None:
-        """End the windows whose time is over, also those that a lost copy of the stage opened.
+        """End the windows whose time is over, also windows of lost copies of the stage.
 
         Raises:
             LogUnavailable: the server did not answer.
@@ -249,9 +249,9 @@ class Debouncer:
             self._ends[window_id] = again
 
     async def _end(self, window_id: str, now: datetime) -> datetime | None:
-        """Request the execution of a window that is over, unless events may belong to it; None: it has ended.
+        """Request the execution of a window that is over.
 
-        The window is closed first, so that its request is stored before another event opens the next.
+        Return when it is looked at again; None: it has ended. The window is closed first, so that its request is stored before another event opens the next.
         """
         key = subjects.debounce_key(window_id)
         entry = await self._projections.get(Bucket.TRIGGERS, key)
@@ -284,7 +284,7 @@ class Debouncer:
 
 
 def _pause(behind: timedelta) -> timedelta:
-    """Return the pause until a window is looked at again, by how far the listener is behind."""
+    """Return the pause until the next look, by how far the listener is behind."""
     return min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
 
 

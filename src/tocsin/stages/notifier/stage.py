@@ -156,7 +156,7 @@ class Notifier:
         return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None))
 
     def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
-        """Look at an execution, or an instant that began none, until nothing can be late any more."""
+        """Look at an execution or an instant until nothing can be late any more."""
         found = self._limits(recorded, states)
         if found is None:
             return DONE

@@ -172,12 +172,8 @@ def stream_config(
 ) -> Json:
     """Return the configuration of a main stream beside that of commits.
 
-    Timers are unlimited in age, size and number, because a limit would lose some. A full stream with
-    schedules cannot reject new messages (`discard: new`), only drop old messages, so a limit that an operator sets is
-    removed again. Only the stream of timers has schedules, because a user who publishes
-    into a stream with schedules can remove all its messages (`Nats-Rollup`), or make the server store any of its
-    subjects. Only stages and the API publish timers.
-    Public events leave with age: the log of commits and its archive have them.
+    No stream has schedules, because a user who publishes into such a stream can remove all its messages (`Nats-Rollup`), or make
+    the server store any of its subjects. Public events leave with age: the log of commits and its archive have them.
 
     A stream of inputs is limited in size, and then refuses messages: their publishers may be hostile. That of programs
     outside is also limited in number, because the decision on a small message needs far more room than the message. It has no schedules, lifetimes or rollups, with which a publisher could make the server store other
@@ -231,8 +227,6 @@ def stream_config(
     elif stream is Stream.MQ:
         size = (inputs or InputLimits()).size
         config |= {"discard": "new", "max_bytes": size, "allow_msg_ttl": True}
-    elif stream is Stream.TIMERS:
-        config |= {"allow_msg_schedules": True, "allow_msg_ttl": True, "deny_delete": True}
     else:
         source, destination = names.republished()
         age = int((inputs or InputLimits()).public_age * _SECOND)

@@ -1,9 +1,8 @@
-"""Inspect the streams, durables, limits and timers of an installation on nats-server."""
+"""Inspect the streams, durables and limits of an installation on nats-server."""
 
 import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -208,16 +207,6 @@ class NatsInspection(ServerInspection):
             for stored in messages
             if wire.KV_OPERATION not in stored.headers and wire.MARKER_REASON not in stored.headers
         }
-
-    @override
-    async def schedules(self, limit: int) -> list[tuple[str, datetime]]:
-        timer_stream = DirectGet(self._connection, self._names.stream(Stream.TIMERS))
-        timers = []
-        for stored in await timer_stream.scan(self._names.to_wire("delay.>"), limit=limit):
-            with suppress(ValueError):  # another client may have stored a schedule in another notation
-                at = datetime.fromisoformat(stored.headers.get(wire.SCHEDULE, "").removeprefix("@at "))
-                timers.append((self._names.from_wire(stored.subject), at))
-        return timers
 
     @override
     async def unheard(self, users: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The streams beside the log of commits on JetStream: inputs, output, timers and notifications.
+"""The streams beside the log of commits on JetStream: inputs, output and notifications.
 
 Any replica may answer a direct get, and it may lag. The leader of a stream answers `tails` and `end`.
 """
@@ -9,9 +9,9 @@ from datetime import datetime
 from typing import Final
 
 from .... import subjects
-from ....domain.events import Message, Recorded, Timer
+from ....domain.events import Message, Recorded
 from ....engine.report_lists import read_message
-from ....ports import Append, Batch, Decode, Delay, Loaded, Publish, RepeatedInput, Write, Written
+from ....ports import Append, Batch, Decode, Loaded, Publish, RepeatedInput, Write, Written
 from ....subjects import DecodeError, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -54,10 +54,6 @@ class NatsEventLog:
             return
         if not all(await self.tails(*(write.subject for write in inputs))):
             raise RepeatedInput(f"{inputs[0].subject}: a batch repeats an input")
-
-    async def delay(self, timer: Timer, *, until: datetime) -> None:
-        """Let the server store `timer` under its own subject at `until`, never before."""
-        await self._writer.store(Delay(timer, until))
 
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         """Store several messages and return the result of each."""

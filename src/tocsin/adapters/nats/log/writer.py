@@ -1,17 +1,15 @@
-"""Writes beside the log of commits: inputs, timers and events of notifications, many at once."""
+"""Writes beside the log of commits: inputs and events of notifications, many at once."""
 
 import asyncio
 import itertools
 import math
 import secrets
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from .... import subjects, telemetry
 from ....ports import (
     Append,
-    Delay,
     LogUnavailable,
     Publish,
     RequestRefused,
@@ -84,7 +82,7 @@ class LogWriter:
                 written.append(Written((), result))
             else:
                 decision_lines.write_lines(write, (result,))
-                written.append(Written(() if isinstance(write, Delay) else (result,)))
+                written.append(Written((result,)))
         return written
 
     async def store_together(self, inputs: Sequence[Publish]) -> bool:
@@ -175,12 +173,6 @@ class LogWriter:
             case Publish(subject, message, message_id, ttl):
                 lifetime = {} if ttl is None else {wire.TTL: str(math.ceil(ttl))}
                 headers = {wire.MESSAGE_ID: message_id, **lifetime}
-            case Delay(timer, until):
-                subject, message = subjects.delay(timer), timer
-                headers = {
-                    wire.SCHEDULE: f"@at {_rfc3339(until)}",
-                    wire.SCHEDULE_TARGET: self._names.to_wire(subjects.subject_of(timer)),
-                }
             case Append((message,), expect):
                 subject = subjects.subject_of(message)
                 headers = {
@@ -214,9 +206,3 @@ def _stream_of(write: Write) -> Stream:
             return subjects.stream_of(write.scope)
         case Publish():
             return subjects.stream_of(write.subject)
-        case Delay():
-            return Stream.TIMERS
-
-
-def _rfc3339(instant: datetime) -> str:
-    return instant.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -258,10 +258,7 @@ class Version(NamedTuple):
 
 
 OLDEST_SERVER: Final = Version(2, 12, 2)
-"""The oldest nats-server that works. The tests run against it too.
-
-Scheduled messages exist since 2.12.0. Before 2.12.1 a stream hangs if one of its schedules fires during a direct get.
-"""
+"""The oldest nats-server that works. The tests run against it too."""
 PURGES_SAFELY: Final = Version(2, 15, 1)
 """The oldest nats-server on which the archiver may delete messages.
 

@@ -1,4 +1,4 @@
-"""Check for timers, instants, executions and locks whose time is over."""
+"""Check for instants, executions and locks whose time is over."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -16,20 +16,11 @@ from ..findings import CheckContext, Finding, Level, OverdueKind, ok
 
 GRACE: Final = timedelta(seconds=60)
 """Delay that is normal under load."""
-MAX_TIMERS: Final = 10_000
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
 PLANNER: Final = "planner"
 """The stage."""
 
-TIMERS: Final = OverdueKind(
-    "timer-overdue",
-    "timers are overdue",
-    means="the server has not published them, so windows of triggers, leases of workers over HTTP and notifications wait",
-    do="check the servers' logs and load; a stream restored without its schedules has lost them",
-    details="timers",
-    all_well="no timer is overdue",
-)
 OCCURRENCES: Final = OverdueKind(
     "due-unplanned",
     "due instants have no execution",
@@ -101,12 +92,6 @@ EXECUTIONS: Final = (
         level=Level.WARN,
     ),
 )
-
-
-async def timers(context: CheckContext) -> list[Finding]:
-    """Report timers that the server should have published (`timer-overdue`)."""
-    schedules = await context.target.inspection.schedules(MAX_TIMERS)
-    return TIMERS.report([subject for subject, at in schedules if context.now - at >= GRACE])
 
 
 async def occurrences(context: CheckContext) -> list[Finding]:

@@ -26,7 +26,7 @@ async def version(context: CheckContext) -> Finding:
         return bad(
             "server-version",
             f"nats-server {running} is older than {oldest}",
-            means="timers and leases need a newer version; streams may hang",
+            means="leases need a newer version",
             do=f"upgrade every server to {oldest} or newer",
         )
     if number < required.archives:

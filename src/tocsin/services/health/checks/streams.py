@@ -68,7 +68,7 @@ async def streams(context: CheckContext) -> list[Finding]:
                 bad(
                     "stream-drift",
                     f"stream {name} is configured otherwise: {_text(state.drift)}",
-                    means="limits delete timers and waiting work; stages rely on the other fields too",
+                    means="limits delete waiting work; stages rely on the other fields too",
                     do=INIT if state.loss is None else _AT_RISK.format(loss=state.loss),
                     stream=name,
                 )
