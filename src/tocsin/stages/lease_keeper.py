@@ -14,7 +14,7 @@ from .. import subjects
 from ..domain import execution
 from ..domain.events import Death, Failure, Report, Started
 from ..domain.execution import Execution, Phase
-from ..domain.visibility_lease import lease_span
+from ..domain.task_fetch import lease_span
 from ..engine.kinds import EXECUTION, FACTS
 from ..engine.report_lists import report_of_stage
 from ..engine.stage import Access, Deadline, DeadlineRule, Stage

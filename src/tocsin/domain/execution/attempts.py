@@ -25,7 +25,7 @@ from ..events import (
     RetryScheduled,
     Started,
 )
-from ..visibility_lease import lease_span
+from ..task_fetch import lease_span
 from .lifecycle import TIMED_OUT, cancel, unstarted_steps
 from .state import Execution, Status, WorkflowSteps, identity_fields, planned_step, terminal_fields, with_step
 from .steps import IN_FLIGHT, RUNNING, Phase, Step

@@ -42,7 +42,7 @@ from ..events import (
     admission_of,
 )
 from ..quorum import Quorum, Standing
-from ..visibility_lease import lease_span
+from ..task_fetch import lease_span
 from .steps import IN_FLIGHT, PersistentDict, Phase, Step, Steps, StepStates
 from .workflow import Outcome, Walk
 

@@ -8,7 +8,7 @@ from typing import Any
 from ... import subjects
 from ...domain.events import HeartbeatDetails, StepProgress
 from ...domain.progress import message_of
-from ...domain.visibility_lease import lease_span
+from ...domain.task_fetch import lease_span
 from ...ports import Clock, EventLog, OutdatedState
 from ...subjects import DecodeError
 from . import worker_answers

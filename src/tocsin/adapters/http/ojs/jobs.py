@@ -65,9 +65,10 @@ async def push(
 
 
 def made_ids(here: Components, request: Request, number: int = 1) -> tuple[list[str], bool]:
-    """Return ids for jobs, and whether an earlier try may have enqueued them.
+    """Return ids for jobs of a request, and whether a try came before it.
 
-    With an idempotency key, the ids are made from the key, so that a repeated request finds what the first enqueued.
+    The earlier try may have enqueued the jobs. With an idempotency key, the ids are made from the key, so that a repeated request finds
+    what the first enqueued.
     """
     name = request_name(request)
     key, since = (token_hex(16), None) if name is None else (name.name, name.since)
