@@ -31,7 +31,7 @@ class Server:
         self._ids = 0
 
     def start(self, *names: str, module: tuple[str, ...] = ("tocsin",)) -> Program:
-        return self.tocsin.start(*(names or NAMES), module=module)
+        return self.tocsin.start(*(names or (*NAMES, "registrar")), module=module)
 
     async def define(self, **definition: Any) -> None:  # noqa: ANN401 - a document
         job = JobDefinition.model_validate(definition)

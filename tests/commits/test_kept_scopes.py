@@ -94,7 +94,7 @@ async def given(installation: Installation) -> AsyncIterator[Given]:
     it = Given(installation, history)
     async with AsyncExitStack() as stack:
         for view in (it.by_log, it.by_history):
-            await stack.enter_async_context(it.process().running([], view))
+            await stack.enter_async_context(it.process().reading(view))
         yield it
     await history.close()
 

@@ -210,7 +210,7 @@ async def test_first_commit_waits_for_the_time(monkeypatch: pytest.MonkeyPatch) 
     process = CommitProcess(log, InMemoryEventLog(clock), clock, KEY, installation="i", name="command", turns=turns)
     async with asyncio.timeout(20), process.running([], Watching()) as loop:
         definition = JobDefinition(name="nightly", function="f")
-        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0, known_upto=0)
+        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0)
         assert before - timedelta(seconds=1) <= loop.head.at <= clock.now()
     assert log.refusals < 0
 
@@ -224,5 +224,5 @@ async def test_wrong_clock_of_a_command_moves_no_time(hours: int) -> None:
     before = clock.now()
     async with asyncio.timeout(20), process.running([], Watching()) as loop:
         definition = JobDefinition(name="nightly", function="f")
-        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0, known_upto=0)
+        await loop.propose("api", [Defined(job="nightly", definition=definition)], expect=0)
         assert before - timedelta(seconds=1) <= loop.head.at <= clock.now()

@@ -11,6 +11,7 @@ import pytest
 from tests.commits.processes import NAMES
 from tests.commits.server import Server, server
 from tests.commits.test_failover import EVERY_SECOND
+from tests.system.running import deciding
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.log.announcer import NUMBER
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
@@ -128,7 +129,8 @@ async def test_forged_head_is_refused(given: Server, what: str) -> None:
     await installation.projections.put(Bucket.SNAPSHOTS, SHOWN, body[65:] if what == "no proof" else body)
     async with bootstrap.connect(given.tocsin.settings) as command:
         assert await command.log.end(Stream.LEDGER) == 2
-        assert await command.log.append(Defined(job="new", definition=await definition(given)), expect=0) == 3
+        async with deciding(command) as stage:
+            assert await stage.log.append(Defined(job="new", definition=await definition(given)), expect=0) == 3
 
 
 async def definition(given: Server) -> Any:  # noqa: ANN401 - a definition

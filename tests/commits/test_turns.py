@@ -190,20 +190,20 @@ def test_publishers_take_turns_and_jobs_within_them() -> None:
 def test_job_definition_stored_before_goes_first(subject: str) -> None:
     turns = Turns()
     turns.add(call(Stream.INPUTS, subject, 1, after=2))
-    turns.add(call(Stream.REQUESTS, "define.b", 1, after=0))
-    turns.add(call(Stream.REQUESTS, "define.a", 2, after=1))
-    turns.add(call(Stream.REQUESTS, "define.a", 3, after=3))
+    turns.add(call(Stream.REQUESTS, "change.b", 1, after=0))
+    turns.add(call(Stream.REQUESTS, "change.a", 2, after=1))
+    turns.add(call(Stream.REQUESTS, "change.a", 3, after=3))
     turns._had[Kind.RUNS] = True
     turns._due[Kind.OPERATORS] = 0.0 if "cancel" in subject else 100.0
     found = order(turns, 4)
-    first, own = found.index("define.a"), found.index(subject)
-    assert first < own < found.index("define.a", first + 1)
+    first, own = found.index("change.a"), found.index(subject)
+    assert first < own < found.index("change.a", first + 1)
 
 
 def test_definitions_of_a_job_go_before_its_deadline() -> None:
     turns = Turns()
     for place in (1, 2):
-        turns.add(call(Stream.REQUESTS, "define.a", place))
+        turns.add(call(Stream.REQUESTS, "change.a", place))
     deadline: Any = type("Due", (), {"scope": "ledger.a.>"})()
     turns._due[Kind.OPERATORS] = 100.0
     turns._had[Kind.OPERATORS] = True

@@ -26,7 +26,7 @@ async def test_follower_of_a_lagging_process_keeps_its_place() -> None:
 async def test_process_that_folds_nothing_takes_nothing_back() -> None:
     async with MemoryWorld().running() as world:
         view = await world.log._view()
-        view._early = ("ledger.>",)
+        view._early, view.is_folding = ("ledger.>",), False
         fact = Defined(job="nightly", definition=JobDefinition(name="nightly", function="f"))
         async with aclosing(world.log.follow(Stream.LEDGER, "ledger.>", after=0)) as batches:
             await anext(batches)

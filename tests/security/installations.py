@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error
 
 from tests.security.server import DEADLINE, Server, server
+from tests.system.running import registrar
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable, server_accounts
 from tocsin.adapters.nats.admin.permissions import Permissions
@@ -25,6 +26,8 @@ ACCOUNT = "TOCSIN"
 PASSWORD = "pass-word"  # noqa: S105 - of a server that lives for one test
 
 
+ASKING = {"operator", "api"}
+"""The roles whose decisions the registrar stores, which runs beside them."""
 QUEUES = {"outside": {"transport": "mq"}, "teams": {"transport": "matched"}}
 PROGRAMS = ["shop", "billing"]
 AGENTS = ["mail", "billing"]
@@ -115,8 +118,17 @@ async def initialize(url: str, folder: Path) -> None:
 
 @asynccontextmanager
 async def connected(at: Server, folder: Path, role: str) -> AsyncIterator[Installation]:
-    async with bootstrap.connect(settings(at.url, folder, role, screened=at.is_screened)) as installation:
-        yield installation
+    """Connect as a user; beside one that decides nothing by itself, the registrar runs."""
+    async with user(at, folder, role) as installation:
+        if role not in ASKING:
+            yield installation
+            return
+        async with user(at, folder, "registrar") as stage, registrar(stage):
+            yield installation
+
+
+def user(at: Server, folder: Path, role: str) -> AbstractAsyncContextManager[Installation]:
+    return bootstrap.connect(settings(at.url, folder, role, screened=at.is_screened))
 
 
 async def reached_names(stage: Installation, outside: Installation) -> tuple[set[str], set[str]]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.security.installations import connected, installed
 from tests.security.server import Server
-from tests.system.running import Running
+from tests.system.running import Running, deciding
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.event_streams import NatsEventStreams
 from tocsin.adapters.nats.webhooks import NatsWebhookQueue
@@ -82,7 +82,7 @@ async def test_events_start_executions_with_granted_rights_alone(secured: Server
             scheduled_time=admitted.scheduled_time,
             trigger="event",
         )
-        async with connected(secured, tmp_path, "dag-advancer") as advancer:
+        async with connected(secured, tmp_path, "dag-advancer") as one, deciding(one) as advancer:
             await advancer.log.append(end, expect=await advancer.log.tail(subjects.scope_of(end)))
         await tocsin.ended("report", Admitted)
         for role in ("operator", "viewer", "api"):
@@ -121,7 +121,7 @@ async def test_listener_reads_waiting_lists_with_granted_rights(secured: Server,
             await shop.connection.store("shop.orders.turns", json.dumps(number).encode(), {})
         [first] = await tocsin.ended("turns", Admitted)
         await tocsin.stored("lock.turns.queued", Queued, 1)
-        async with connected(secured, tmp_path, "dag-advancer") as advancer:
+        async with connected(secured, tmp_path, "dag-advancer") as one, deciding(one) as advancer:
             end = Completed(
                 job="turns",
                 execution_id=first.execution_id,

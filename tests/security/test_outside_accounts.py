@@ -16,9 +16,9 @@ import nats
 import pytest
 
 from tests.security import installations
-from tests.security.installations import PASSWORD, connected, installed
+from tests.security.installations import PASSWORD, connected, installed, user
 from tests.security.server import Server
-from tests.system.running import DEADLINE, Running
+from tests.system.running import DEADLINE, Running, registrar
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.permissions import Permissions
 from tocsin.bootstrap import STAGE_NAMES, Installation
@@ -136,12 +136,13 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @asynccontextmanager
 async def victim(at: Server, folder: Path, *jobs: Mapping[str, str]) -> AsyncIterator[Running]:
     """Serve the API over NATS, and define a job as an operator."""
-    async with connected(at, folder, "api") as installation, connected(at, folder, "operator") as it:
+    async with user(at, folder, "api") as installation, user(at, folder, "operator") as it:
         server = installation.settings.server.model_copy(update={"over_nats": True})
         served = replace(installation, settings=installation.settings.model_copy(update={"server": server}))
         async with serving(served, any_port={"server.port", "metrics.port"}):
             tocsin = Running(it)
-            await tocsin.apply({"name": "victim", "function": "f"}, *jobs)
+            async with user(at, folder, "registrar") as stage, registrar(stage):
+                await tocsin.apply({"name": "victim", "function": "f"}, *jobs)
             yield tocsin
 
 

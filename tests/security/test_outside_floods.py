@@ -14,6 +14,7 @@ from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.security.test_outside_requests import deciding
 from tests.system.running import Running
+from tests.system.running import deciding as storing
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.consumers.stage_router import BATCH
 from tocsin.bootstrap import Installation
@@ -92,7 +93,8 @@ async def test_flood_of_triggers_yields_to_other_work(policy: str, secured: Serv
         await tocsin.trigger("own")
         [defined] = await it.log.load(subjects.ledger("due"))
         due = Due(job="due", scheduled_time=defined.time, definition=defined.sequence)
-        await scheduler.log.append(due, expect=defined.sequence)
+        async with storing(scheduler) as stage:
+            await stage.log.append(due, expect=defined.sequence)
         async with deciding(secured, tmp_path):
             begun = await tocsin.stored("execution.>", Requested, FLOOD + 2)
     order = [recorded.message.job for recorded in sorted(begun, key=lambda recorded: recorded.sequence)]

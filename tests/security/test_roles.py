@@ -26,7 +26,7 @@ from tests.domain.given import output_subject
 from tests.durables import NatsDurable
 from tests.security.installations import ACCOUNT, PASSWORD, connected, installed
 from tests.security.server import Server, server
-from tests.system.running import DEADLINE, Running
+from tests.system.running import DEADLINE, Running, deciding
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.admin.accounts import password_variable
 from tocsin.adapters.nats.client.wire import JetStreamError
@@ -225,14 +225,14 @@ async def _node(at: Server) -> AsyncIterator[None]:
 
 async def test_api_works_with_exactly_its_permissions(secured: Server, tmp_path: Path) -> None:
     before = len(secured.log)
-    async with connected(secured, tmp_path, "operator") as operators:
-        await Namespaces(operators.log).apply([Namespace(name="pay", bytes_per_day=1_000_000)])
-        await operators.projections.remove(Bucket.QUEUES, changed_bytes_key("pay"))
     async with (
+        connected(secured, tmp_path, "operator") as operators,
         connected(secured, tmp_path, "api") as installation,
         serving(installation, any_port=ANY_PORT) as url,
         httpx.AsyncClient(base_url=url, headers={"Idempotency-Key": "once"}) as client,
     ):
+        await Namespaces(operators.log).apply([Namespace(name="pay", bytes_per_day=1_000_000)])
+        await operators.projections.remove(Bucket.QUEUES, changed_bytes_key("pay"))
         job = {"name": "asked-for", "schedule": "0 3 * * *", "function": "works"}
         for method, path, body in (
             ("GET", "/v1/health", None),
@@ -309,6 +309,7 @@ FACTS = {
     "triggered": "cron.triggered.j",
     "report": "report.j.0198.completed.main.1.1",
     "trigger": "trigger.j",
+    "change": "change.j.0198",
     "enqueued": "enqueue.j.0198",
     "released": f"{EXECUTION}released.main.1.7",
     "failed": f"{EXECUTION}failed",
@@ -353,8 +354,8 @@ GRANTED = {
     "worker": {"report", "line", "progress", "heartbeat"},
     "worker-mail": {"report", "line", "progress", "heartbeat"},
     "worker-billing": {"report", "line", "progress", "heartbeat"},
-    "operator": {"commit", "trigger", "report"},
-    "api": {"commit", "trigger", "enqueued", "report", "progress", "heartbeat"},
+    "operator": {"change", "trigger", "report"},
+    "api": {"change", "trigger", "enqueued", "report", "progress", "heartbeat"},
     "viewer": set[str](),
     "mq-bridge": {"commit", "report", "progress"},
     "mq-executor": set[str](),
@@ -546,7 +547,7 @@ HOSTILE_HEADERS = pytest.mark.parametrize(
 
 @HOSTILE_HEADERS
 async def test_worker_changes_nothing_in_the_log(headers: dict[str, str], secured: Server, tmp_path: Path) -> None:
-    async with connected(secured, tmp_path, "scheduler") as it:
+    async with connected(secured, tmp_path, "scheduler") as scheduler, deciding(scheduler) as it:
         await it.log.append(dispatched(str(uuid4())), expect=0)
         before = await it.log.read("execution.>")
         async with connected(secured, tmp_path, "worker") as installation:

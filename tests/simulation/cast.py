@@ -12,7 +12,7 @@ from zlib import crc32
 
 from tests.domain.given import KEY
 from tocsin import bootstrap, subjects, telemetry
-from tocsin.bootstrap.commits import at_the_edge, split
+from tocsin.bootstrap.commits import at_the_edge, decide, split
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import CancelRequest, Recorded, Shard, Trigger
@@ -160,7 +160,7 @@ class Node:
         around.pure.update({stage.name: stage for stage in pure})
         policy = EdgeDecisions(view, sources)
         leading = self._member.leading(projections, around.settings.leader)
-        folds = any(stage.subscriptions for stage in others)
+        folds = decide(others)
         others = at_the_edge(others, policy, sources, leading, self._member.name)
         async with self._member.running(pure, leading, view, folds=folds):
             tasks = [

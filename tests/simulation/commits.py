@@ -21,6 +21,7 @@ from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap.commit_process import KEY as KEY_ID
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
+from tocsin.bootstrap.commits import of_loop
 from tocsin.bootstrap.effects import Effects
 from tocsin.bootstrap.leading import Leading
 from tocsin.domain.commit import Commit, LogHead, OverlappingRanges, Seal
@@ -40,6 +41,7 @@ from tocsin.ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBo
 from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
 from tocsin.stages.recoverer import RECOVERER, Recoverer
+from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.subjects import DECISION_STREAMS, Stream
 
 from .clock import ServerClock
@@ -49,7 +51,7 @@ from .process import Process, ProcessClock
 from .server import SimulatedServer
 
 INSTALLATION: Final = "tocsin"
-FOLD_KEY: Final = KEY.ljust(32, b"0")
+FOLD_KEY: Final = KEY
 FAR_BEHIND: Final = 3
 """Messages that a lagging leader of the stream lacks, at most."""
 SNAPSHOT_S: Final = (0.5, 4.0)
@@ -94,7 +96,8 @@ class CommitServer:
 
     def _stages(self) -> list[BoundStage]:
         recoverer = RECOVERER.bind(Recoverer.of(KEY, self.settings))
-        return [*bound([name for name in NAMES if name != recoverer.name]), recoverer]
+        registrar = of_loop(REGISTRAR.bind(Registrar(KEY)))
+        return [*bound([name for name in NAMES if name != recoverer.name]), recoverer, registrar]
 
     def _note_foreign(self, _stored: StoredBody, _reason: str) -> None:
         self.foreign += 1
@@ -434,7 +437,7 @@ class Member:
             keep = partial(keep_often, commits.snapshots, self._chance)
             commits.snapshots.keep = keep  # type: ignore[method-assign]
         commits.effects = JudgedEffects(self.inputs, self.clock, self._server, view, self.name)
-        async with commits.running(stages, view, leading, folds=folds):
+        async with commits.running(stages, view, leading) if stages or folds else commits.reading(view):
             yield view
 
     def _steady(self) -> float:

@@ -122,11 +122,9 @@ class Parts(CommitLoop):
         return super().ask(asked)
 
     @override
-    def propose(
-        self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
-    ) -> "asyncio.Future[tuple[int, ...]]":
+    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
         self.wake()
-        return super().propose(by, events, expect=expect, known_upto=known_upto)
+        return super().propose(by, events, expect=expect)
 
 
 class Process:

@@ -47,7 +47,7 @@ async def test_pause_is_shown_and_deletion_removes_the_key(world: World) -> None
 
 async def test_deletion_removes_no_later_definition(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job is defined again, and shown by another copy, before the entry is removed."""
-    [subscription] = world.registrar.subscriptions
+    [subscription, _] = world.registrar.subscriptions
     await world.define(JOB)
     await world.run(world.registrar)
     state, sequence = await LedgerReader(world.log).load("a.job")

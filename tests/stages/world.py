@@ -19,7 +19,7 @@ from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_streams import InMemoryEventStreams
 from tocsin.archive.commit_reader import CommitReader
 from tocsin.archive.log_archive import LogArchive
-from tocsin.bootstrap.commits import LED
+from tocsin.bootstrap.commits import LED, at_edge, of_loop
 from tocsin.domain import ledger
 from tocsin.domain.commit import CommitEvent, Seal
 from tocsin.domain.definition import JobDefinition
@@ -154,14 +154,14 @@ class World:
 
     async def run(self, *stages: BoundStage) -> None:
         """Let stages decide until nothing is left to decide."""
-        deciding = [stage for stage in stages if stage.name in LED]
-        edges = [stage for stage in stages if stage.name not in LED]
+        led = [of_loop(stage) for stage in stages if stage.name in LED]
+        deciding = [stage for stage in led if stage.subscriptions or stage.deadlines]
         is_busy = True
         while is_busy:
             is_busy = bool(deciding) and await self._process_of(deciding).run()
             await self.parts.run()
-            for stage in edges:
-                for subscription in stage.subscriptions:
+            for stage in stages:
+                for subscription in stage.subscriptions if stage.name not in LED else at_edge(stage):
                     is_busy |= await self._handle(stage, subscription)
         await self._decided()
 

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from tests.stored_events import StoredEvents
 from tests.system import forked
-from tests.system.running import Running, settings
+from tests.system.running import Running, deciding, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
 from tocsin.domain import ledger
@@ -350,7 +350,10 @@ async def site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
 @asynccontextmanager
 async def uninitialized_site(url: str, folder: Path, **more: object) -> AsyncIterator[Site]:
     """A site without streams, which a program has to create."""
-    async with bootstrap.connect(settings(url, folder, **{**QUICK, **more})) as installation:
+    async with (
+        bootstrap.connect(settings(url, folder, **{**QUICK, **more})) as connected,
+        deciding(connected) as installation,
+    ):
         it = Site(installation, folder)
         try:
             yield it

@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -14,7 +15,9 @@ from uuid import uuid4
 from nats.aio.msg import Msg
 
 from tocsin import Worker, bootstrap, subjects
+from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.nats.consumers import stage_router
+from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.commits import LED
 from tocsin.bootstrap.provision import fold_of
@@ -54,6 +57,50 @@ def settings(url: str, folder: Path, **more: object) -> Settings:
             **more,
         }
     )
+
+
+@asynccontextmanager
+async def deciding(installation: Installation) -> AsyncIterator[Installation]:
+    """Store the decisions of this process as the process of a stage does, so that no registrar is needed."""
+    view: asyncio.Future[CommitView] = asyncio.get_running_loop().create_future()
+    reading: asyncio.Task[None] | None = None
+
+    async def read() -> None:
+        process, own = await installation.commits._process(is_lasting=False)
+        async with process.running([], own):
+            view.set_result(own)
+            await asyncio.Event().wait()
+
+    async def shown() -> CommitView:
+        nonlocal reading
+        task = reading = reading or asyncio.create_task(read())
+        await asyncio.wait((task, view), return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            reading = None
+            task.result()
+        return view.result()
+
+    try:
+        yield replace(installation, log=RoutedLog(installation.inputs, shown))
+    finally:
+        if reading is not None:
+            reading.cancel()
+            await asyncio.wait([reading])
+
+
+@asynccontextmanager
+async def registrar(installation: Installation) -> AsyncIterator[None]:
+    """Run the stage that decides on requests, with the rights of a connection."""
+    ready = asyncio.Event()
+    stage = asyncio.create_task(bootstrap.run_stages(installation, ["registrar"], ready=ready))
+    starting = asyncio.create_task(ready.wait())
+    await asyncio.wait([starting, stage], return_when=asyncio.FIRST_COMPLETED)
+    starting.cancel()
+    try:
+        yield
+    finally:
+        stage.cancel()
+        await asyncio.gather(stage, return_exceptions=True)
 
 
 class Running:

@@ -17,7 +17,7 @@ import pytest
 from tests.cli.test_acceptance import environment
 from tests.domain.given import NOON
 from tests.plain_http import NO_AUTHORITIES
-from tests.system.running import DEADLINE, Running, settings
+from tests.system.running import DEADLINE, Running, deciding, settings
 from tocsin import Client, bootstrap, subjects
 from tocsin.bootstrap.api_server import serving
 from tocsin.domain.events import DeadLettered, Failure
@@ -61,7 +61,7 @@ async def site(nats_url: str, tmp_path: Path) -> AsyncIterator[Site]:
     names = chosen.model_dump(include={"root", "public_prefix", "trigger_prefix", "mq_prefix"})
     variables = {f"TOCSIN_{name.upper()}": value for name, value in names.items()}
     variables |= {"TOCSIN_NATS__URL": nats_url, "TOCSIN_DATA_DIR": str(tmp_path)}
-    async with bootstrap.connect(chosen) as installation:
+    async with bootstrap.connect(chosen) as connected, deciding(connected) as installation:
         await bootstrap.initialize(installation)
         async with serving(installation) as url:
             running = Running(installation)

@@ -18,7 +18,7 @@ from typing import Final
 import pytest
 
 from tests.system.processes import environment_of, run_command
-from tests.system.running import Running, running, settings
+from tests.system.running import Running, deciding, running, settings
 from tocsin import Context, Worker, bootstrap
 from tocsin.domain.events import Completed
 from tocsin.settings import Settings
@@ -32,7 +32,8 @@ async def installation(nats_url: str, tmp_path: Path) -> AsyncIterator[Settings]
     of = settings(nats_url, tmp_path)
     async with bootstrap.connect(of) as installation:
         await bootstrap.initialize(installation)
-        await Running(installation).apply({"name": "nightly", "function": "f"})
+        async with deciding(installation) as stage:
+            await Running(stage).apply({"name": "nightly", "function": "f"})
         yield of
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.system.running import Running, running, settings
+from tests.system.running import Running, deciding, running, settings
 from tests.top.given import Screen, screen_for, session_for
 from tocsin import Context, Worker, bootstrap
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
@@ -193,7 +193,8 @@ async def test_outage_keeps_the_rows_and_ends(tmp_path: Path) -> None:
         of = settings(server.url, tmp_path)
         async with bootstrap.connect(of) as installation:
             await bootstrap.initialize(installation)
-            await Running(installation).apply({"name": "nightly", "function": "f"})
+            async with deciding(installation) as stage:
+                await Running(stage).apply({"name": "nightly", "function": "f"})
         async with screen_for(session_for(of)) as screen:
             await screen.press("2")
             await screen.until("nightly  on demand")

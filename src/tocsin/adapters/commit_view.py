@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from itertools import groupby
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 import msgspec
 
@@ -35,8 +35,6 @@ from .scope_tails import ScopeTails, are_in_fold, are_open, newest_events, stays
 
 PAUSE_S: Final = 0.5
 """The time after which a follower requests a snapshot again that cannot be read."""
-POLL_S: Final = 0.001
-"""The time after which a read looks again whether everything arrived that was stored before it."""
 PORTION: Final = 2_048
 """Events of the past that a follower gets at once."""
 MAX_SCOPES: Final = 1_000
@@ -78,10 +76,24 @@ class _Feed:
         return events
 
 
+class ReadsLog(Protocol):
+    """Reads the log while a part of a process without stages needs it."""
+
+    async def begin(self) -> None: ...
+
+    async def catch_up(self) -> None:
+        """Wait until everything is read that is stored at this moment."""
+        ...
+
+    async def store(self, writes: Sequence[Append]) -> list[Written]: ...
+
+
 class CommitView:
     """Implement the part of `ports.EventLog` for streams of decisions."""
 
     proposals: Proposals
+    reader: ReadsLog | None = None
+    """The reader of a process without stages; None: its loop reads the log."""
 
     def __init__(
         self,
@@ -136,6 +148,18 @@ class CommitView:
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""
         self.chain, self._number, self.forgotten = chain, number, number
+        self._known.clear()
+        self._kinds.clear()
+        self.forget_base()
+
+    def forget_base(self) -> None:
+        """Read scopes from a newer snapshot."""
+        self._tails.base = None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether a part of the process follows events."""
+        return bool(self._feeds)
 
     def _keep_left(self, scope: str, events: list[Recorded[Message]]) -> None:
         self._left[scope] = events
@@ -199,6 +223,8 @@ class CommitView:
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
         """Implement `ports.EventLog.follow`."""
+        if self.reader is not None:
+            await self.reader.begin()
         is_early = self.is_folding and bool(filters) and filters == self._early  # else nothing could be taken back
         async with aclosing(self._follow(stream, filters, after, is_early=is_early)) as batches:
             async for events, caught_up, upto, undone in batches:
@@ -230,7 +256,7 @@ class CommitView:
                     await asyncio.sleep(0)
                 past = [*map(_stored_event, known)]
             else:
-                number, known = await self._newest_of(feed.filters) if are_in_fold(feed.filters) else (0, [])
+                number, known = await self._newest_of(feed.filters, upto) if are_in_fold(feed.filters) else (0, [])
                 newest = {one.subject: _stored_event(one) for one in known if one.sequence <= upto}
                 async for event in self.past(takes, after=number, upto=upto):
                     newest.pop(event.subject, None)
@@ -263,14 +289,14 @@ class CommitView:
             self._feeds.remove(feed)
             self._route()
 
-    async def _newest_of(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
+    async def _newest_of(self, filters: Sequence[str], upto: int) -> tuple[int, list[Recorded[Message]]]:
         """Return the newest events of a snapshot, once it can be read.
 
         A follower goes on through any outage.
         """
         while True:
             try:
-                return await self._tails.newest_events(filters)
+                return await self._tails.newest_events(filters, upto)
             except LogUnavailable as error:
                 _log.info("a follower waits for JetStream", action="log-unavailable", error=str(error))
                 await asyncio.sleep(PAUSE_S)
@@ -305,12 +331,13 @@ class CommitView:
     async def write(self, writes: Sequence[Write]) -> list[Written]:
         by, scopes = telemetry.bound_value("stage") or "api", check_scopes(writes)
         appends = [write for write in writes if isinstance(write, Append)]
-        known = [await self._known_upto(*of) for of in zip(filter(None, scopes), appends, strict=True)]
+        if self.reader is not None:
+            return await self.reader.store(appends)
         # Until the follower forgets the undone events, other events may have their numbers.
         undone = {scope for feed in self._feeds for scope in (*feed.undone, *feed.handed)}
         stored = [
-            self.proposals.propose(by, write.events, expect=NEVER if scope in undone else write.expect, known_upto=upto)
-            for scope, write, upto in zip(filter(None, scopes), appends, known, strict=True)
+            self.proposals.propose(by, write.events, expect=NEVER if scope in undone else write.expect)
+            for scope, write in zip(filter(None, scopes), appends, strict=True)
         ]
         written: list[Written] = []
         for future in stored:
@@ -319,15 +346,6 @@ class CommitView:
             except Exception as error:  # noqa: BLE001 - returned to the caller
                 written.append(Written((), error))
         return written
-
-    async def _known_upto(self, scope: str, write: Append) -> int:
-        """Return up to which number a write's guard holds outside the fold (`Fold.allows`)."""
-        is_kept = self.is_folding and not (write.expect and scope.startswith("dead-letter."))
-        if is_kept or scope in self.fold.numbers:
-            return -1
-        await self._catch_up()
-        upto = await self._tails.known_upto(scope, write.expect, self._number)
-        return -1 if upto is None else upto
 
     async def append(self, fact: Message, *, expect: int) -> int:
         """Implement `ports.EventLog.append`."""
@@ -341,11 +359,8 @@ class CommitView:
 
         A process that decides has its own place in the log.
         """
-        if self.is_folding or self.chain is None:
-            return
-        while (stored := await self._commits.next(self._partition, after=self.chain.head.sequence)) is not None:
-            while self.chain.head.sequence < stored.sequence:  # noqa: ASYNC110 - the loop of commits moves it
-                await asyncio.sleep(POLL_S)
+        if self.reader is not None:
+            await self.reader.catch_up()
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the events of a scope that are enough to fold it, oldest first."""
@@ -421,8 +436,6 @@ class CommitView:
         if "*" in scope or scope_of(scope) != scope:
             newest = await self.reads.last(scope)
             return 0 if newest is None else newest.sequence
-        if not self.is_folding:
-            return await self._tails.newest(scope)
         return max((one.sequence or 0 for one in await self._known_of(scope)), default=0)
 
     async def end(self, stream: Stream) -> int:  # noqa: ARG002 - all streams share their numbers

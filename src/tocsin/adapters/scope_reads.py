@@ -10,7 +10,6 @@ import msgspec
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..engine.fold import Fold
-from ..engine.scope_numbers import ScopeNumbers
 from ..ports import Decode, KeptEvent, KeptPart
 from ..subjects import DecodeError, UnreadableMessage
 from .kept_scopes import Kept, KeptScopes
@@ -61,6 +60,11 @@ class Reader(Protocol):
 
     @property
     def fold(self) -> Fold: ...
+
+    @property
+    def is_folding(self) -> bool:
+        """Whether the fold has the states of all events."""
+        ...
 
     @property
     def number(self) -> int:
@@ -196,14 +200,12 @@ class ScopeReads:
         return all(self._is_unchanged(scope, kept.upto) for scope in scopes)
 
     def _is_unchanged(self, scope: str, since: int) -> bool:
-        fold = self._reader.fold
         if (number := self._reader.newest_known(scope)) is not None:
             return number <= since
         if "*" in scope or ">" in scope.removesuffix(".>"):
             return False  # it covers several scopes
-        if isinstance(fold, ScopeNumbers):
-            return fold.since <= since
-        return scope.startswith("execution.") and self._reader.forgotten <= since
+        is_known = self._reader.is_folding and self._reader.forgotten <= since
+        return is_known and scope.startswith("execution.")
 
 
 def scope_of(subject: str) -> str:

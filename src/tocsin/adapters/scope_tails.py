@@ -1,13 +1,10 @@
-"""The newest events of scopes.
+"""The newest events of scopes, of the fold or of a snapshot and later events.
 
-They are the events of the fold, or else of a snapshot and of the log after it.
-
-A process without stages knows the events that were stored since it began. For a scope that it does not know, it reads the log back to the newest
-snapshot that a commit names. A snapshot has a row, with the number of its newest event, for each scope except the scopes that left the fold.
+A process without stages reads the newest snapshot that a commit names. It has a row for each scope except the scopes that left the fold.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol, cast
+from typing import Final, Protocol
 
 import msgspec
 
@@ -17,7 +14,6 @@ from ..domain.events import Message, Recorded
 from ..domain.log_events import SUBJECTS, NamedSnapshot, decode
 from ..domain.queue import Queue
 from ..engine.fold import KINDS, STANDING, Fold
-from ..engine.scope_numbers import ScopeNumbers
 from ..engine.snapshot_rows import Row, recorded_of
 from ..engine.snapshots import Place, Snapshots, UnreadableSnapshot
 from ..ports import Encoded
@@ -57,43 +53,24 @@ class _Base:
 
 
 class ScopeTails:
-    """Finds the newest events of scopes for one process."""
+    """Finds the newest events of scopes for a process without stages."""
 
     def __init__(self, past: ReadPast, fold: Callable[[], Fold], snapshots: Snapshots) -> None:
-        """`past` reads messages that this process has read, or that were stored before it began."""
+        """`past` reads messages that this process has read, or that were stored before it began.
+
+        `fold`: with the named snapshots.
+        """
         self._past = past
         self._fold = fold
         self._snapshots = snapshots
-        self._base: _Base | None = None
-        self._named: tuple[str, ...] = ()
-        """The snapshots that commits had named when the base was looked for."""
-
-    async def known_upto(self, scope: str, expect: int, upto: int) -> int | None:
-        """Return a number up to which an event is the newest of a scope.
-
-        None: it is not. The fold does not have the scope.
-
-        `upto`: the number of the newest event that this process has read.
-        """
-        fold = self._fold()
-        if not isinstance(fold, ScopeNumbers):
-            return upto if await self._newest_after(scope, expect, upto) == expect else None
-        number, upto = await self._newest(fold, scope, expect)
-        return upto if number == expect else None
-
-    async def newest(self, scope: str) -> int:
-        """Return the number of a scope's newest event, for a process without stages.
-
-        0: the scope has no event.
-        """
-        return (await self._newest(cast("ScopeNumbers", self._fold()), scope, 0))[0]
+        self.base: _Base | None = None
 
     async def standing(self, scope: str, upto: int) -> list[Recorded[Message]] | None:
         """Return the newest events of a scope that does not leave the fold, oldest first.
 
-        None: this version cannot read an event. Only a process without stages needs them.
+        None: this version cannot read an event.
         """
-        number, events = await self.newest_events((scope,))
+        number, events = await self.newest_events((scope,), upto)
         async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
             try:
                 message = subjects.decode(one.subject, bytes(one.body))
@@ -103,97 +80,42 @@ class ScopeTails:
         return events
 
     async def newest_of(self, filter_: str, upto: int) -> int:
-        """Return the number of the newest event that a filter takes.
-
-        Only scopes that stay count. Only a process without stages needs it.
-        """
-        number, events = await self.newest_events((filter_,))
+        """Return the number of the newest event of a filter over scopes that stay."""
+        number, events = await self.newest_events((filter_,), upto)
         newest = max(map(_number, events), default=0)
         async for one in self._past(subjects.any_of((filter_,)), after=number, upto=upto):
             newest = one.sequence
         return newest
 
-    async def newest_events(self, filters: Sequence[str]) -> tuple[int, list[Recorded[Message]]]:
+    async def newest_events(self, filters: Sequence[str], upto: int) -> tuple[int, list[Recorded[Message]]]:
         """Return a number, and the events up to it that filters take.
 
         They are the newest event of each subject, oldest first, of scopes that stay. If a scope is broken, the number is 0: the scope needs
-        all events. Only a process without stages needs them.
+        all events. `upto`: the number of the newest event that this process has read.
         """
         while True:
-            base = await self._basis(cast("ScopeNumbers", self._fold()))
+            base = self.base = self.base or await self._find(upto)
             try:
                 return base.number, await self._events(base, filters)
             except UnreadableSnapshot:  # a newer snapshot has its place
-                self._base = None
+                self.base = None
             except (_BrokenScope, subjects.DecodeError):
                 return 0, []
 
-    async def _newest(self, fold: ScopeNumbers, scope: str, expect: int) -> tuple[int, int]:
-        """Return the number of a scope's newest event, and up to which number it holds.
-
-        0: the scope has no event. If the newest is below `expect`, the first number is only below `expect`.
-        """
-        while (number := fold.known(scope)) is None:
-            base = await self._basis(fold)
-            if base.number < fold.since:  # too many scopes changed since
-                upto = fold.since
-                return await self._newest_after(scope, expect, upto), upto
-            try:
-                of_row = await self._number(base, scope)
-            except UnreadableSnapshot:  # a newer snapshot has its place
-                self._base = None
-                continue
-            if of_row is None:
-                of_row = await self._newest_after(scope, expect, base.number)
-            if fold.known(scope) is None:
-                return of_row, base.number
-        return number, number
-
-    async def _newest_after(self, scope: str, expect: int, upto: int) -> int:
-        """Return the number of a scope's newest event up to a number.
-
-        If the newest is below `expect`, the answer is only below `expect`.
-        """
-        number = max(expect - 1, 0)
-        async for one in self._past(subjects.any_of((scope,)), after=number, upto=upto):
-            number = one.sequence
-        return number
-
-    async def _basis(self, fold: ScopeNumbers) -> _Base:
-        """Return the newest snapshot before all changes that this process knows.
-
-        Without such a snapshot, return the log's beginning.
-        """
-        is_late = self._base is not None and self._base.number < fold.since and self._named != fold.snapshots
-        if self._base is None or is_late:
-            self._named = fold.snapshots
-            self._base = await self._find(fold)
-        return self._base
-
-    async def _find(self, fold: ScopeNumbers) -> _Base:
+    async def _find(self, upto: int) -> _Base:
+        """Return the newest snapshot that a commit names; without one, the log's beginning."""
         for place in await self._snapshots.places():
-            number, upto = place.head.log.number, fold.since
-            named, numbers = set(fold.snapshots), dict[str, int]()
-            async for one in self._past(lambda _: True, after=number, upto=upto):
-                numbers[subjects.guard_of(one.subject) or one.subject] = one.sequence
-                event = CommitEvent(one.subject, "", "", msgspec.Raw(one.body))
-                if one.subject == _NAMED and isinstance(change := decode(event), NamedSnapshot):
-                    named.add(change.digest)
-            if place.digest in named:
-                if number < upto:
-                    fold.note_earlier(numbers, after=number, upto=upto)
+            number = place.head.log.number
+            if number <= upto and (place.digest in self._fold().snapshots or await self._is_named(place, upto)):
                 return _Base(place)
         return _Base()
 
-    async def _number(self, base: _Base, scope: str) -> int | None:
-        """Return the number of the newest event of a scope up to a base.
-
-        None: the base does not have it.
-        """
-        _, row = await self._row(base, scope)
-        if row is not None and row.number:
-            return row.number
-        return 0 if base.place is not None and scope.partition(".")[0] in STAYS else None
+    async def _is_named(self, place: Place, upto: int) -> bool:
+        async for one in self._past(lambda subject: subject == _NAMED, after=place.head.log.number, upto=upto):
+            change = decode(CommitEvent(one.subject, "", "", msgspec.Raw(one.body)))
+            if isinstance(change, NamedSnapshot) and change.digest == place.digest:
+                return True
+        return False
 
     async def _events(self, base: _Base, filters: Sequence[str]) -> list[Recorded[Message]]:
         takes, newest = subjects.any_of(filters), dict[str, Recorded[Message]]()

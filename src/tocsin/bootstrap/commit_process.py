@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
@@ -22,6 +22,7 @@ from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, U
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Alarm, Proposals
+from ..engine.change_requests import ChangeRequests
 from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
@@ -43,15 +44,7 @@ from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from .effects import Effects
 from .leading import Leading
-from .log_starts import LogStarts, Start
-
-_Folded: TypeAlias = "tuple[CommitLoop, StageLeases | None, asyncio.Task[None]]"
-"""A loop that has folded the log, and the parts that go on with it."""
-KEY: Final = FIRST_KEY
-PARTITION: Final = FIRST_PARTITION
-PAUSE_S: Final = 0.5
-
-_log = telemetry.get_logger("tocsin")
+from .log_reader import LogReader, LogStarts, ReadLog, Start
 
 
 class View(Watcher, Protocol):
@@ -64,6 +57,15 @@ class View(Watcher, Protocol):
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""
         ...
+
+
+_Folded: TypeAlias = "tuple[CommitLoop, StageLeases | None, asyncio.Task[None]]"
+"""A loop that has folded the log, and the parts that go on with it."""
+KEY: Final = FIRST_KEY
+PARTITION: Final = FIRST_PARTITION
+PAUSE_S: Final = 0.5
+
+_log = telemetry.get_logger("tocsin")
 
 
 class Passes(Protocol):
@@ -146,15 +148,12 @@ class CommitProcess:
         stages: Sequence[BoundStage],
         view: View,
         leading: Leading | None = None,
-        *,
-        folds: bool = False,
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
-        `leading`: the leases of the stages; None: this process alone has stages. `folds`: whether parts request decisions although the
-        process has no stages.
+        Without stages, parts of the process request decisions. `leading`: the leases of the stages; None: this process alone has stages.
         """
-        self.folds = self.folds or folds or bool(stages)
+        self.folds = True
         turns = WriteTurns(self.name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
@@ -181,6 +180,13 @@ class CommitProcess:
                     await leading.leave(loop, leases, running, electing)
                 for task in tasks:
                     task.cancel()
+
+    def reading(self, view: CommitView) -> AbstractAsyncContextManager[None]:
+        """Read the log within the block, while parts of the process need it."""
+        self.has_folded.set()
+        of = ReadLog(self._log, self._starts, self.seal, self._clock, self._readers, self._report_foreign)
+        requests = ChangeRequests(self._inputs, self._key, self._clock)
+        return LogReader(of, view, requests, self._projections, self.name).running()
 
     async def _fold(
         self,
@@ -335,11 +341,14 @@ class Commits:
         installation: str,
         history: OpenEvents,
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
+        folds: bool = False,
     ) -> None:
         """`log`: the commits without their archive.
 
-        `history`: keeps the events of scopes that are in no fold. `wake_at`: as in `CommitLoop`.
+        `history`: keeps the events of scopes that are in no fold. `wake_at`: as in `CommitLoop`. `folds`: whether the process decides without
+        stages too, because no other process does.
         """
+        self._folds = folds
         self._history = history
         self._foreign = foreign
         self.is_lasting = False  # whether this process reads the log for longer than a command: it shows its presence
@@ -464,7 +473,7 @@ class Commits:
             return  # a process with stages reads it
         try:
             process, view = await self._process(is_lasting=self.is_lasting)
-            async with process.running([], view):
+            async with process.running([], view) if self._folds else process.reading(view):
                 if self._shown is not None:
                     return  # a process with stages began meanwhile
                 self._view.set_result(view)

@@ -21,6 +21,7 @@ from ..stages.lease_keeper import LEASE_KEEPER
 from ..stages.lock_keeper import LOCK_KEEPER
 from ..stages.planner import PLANNER
 from ..stages.recoverer import RECOVERER
+from ..stages.registrar import REGISTRAR
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER
 from ..subjects import DECISION_STREAMS, INPUT_STREAMS, Stream
@@ -30,7 +31,7 @@ from .leading import Leading
 
 _LED: Final = (
     *(TICKER, PLANNER, DEPENDENCY_KEEPER, LOCK_KEEPER, DAG_ADVANCER),
-    *(LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK, RECOVERER),
+    *(LEASE_KEEPER, RETRIER, DEAD_LETTER_SINK, RECOVERER, REGISTRAR),
 )
 """The stages that the loop of commits decides for, one process for each.
 
@@ -59,8 +60,26 @@ def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[
     """
     led = [stage for stage in stages if stage.name in LED]
     others = [stage for stage in stages if stage.name not in LED]
-    beside = (BoundStage(stage.name, loops=_beside(stage.name, view, ports)) for stage in led)
-    return led, [*others, *(stage for stage in beside if stage.loops)]
+    beside = (
+        replace(stage, subscriptions=at_edge(stage), loops=_beside(stage.name, view, ports), deadlines=())
+        for stage in led
+    )
+    return [of_loop(stage) for stage in led], [*others, *(one for one in beside if one.loops or one.subscriptions)]
+
+
+def decide(stages: Sequence[BoundStage]) -> bool:
+    """Return whether any of these stages decides, and so needs the fold of its process."""
+    return any(stage.subscriptions or stage.access.appends for stage in stages)
+
+
+def of_loop(stage: BoundStage) -> BoundStage:
+    """Return the part of a stage that the loop decides for."""
+    return replace(stage, subscriptions=tuple(one for one in stage.subscriptions if not one.is_at_edge))
+
+
+def at_edge(stage: BoundStage) -> tuple[BoundSubscription, ...]:
+    """Return the subscriptions of a stage that the loop leaves to the edge."""
+    return tuple(one for one in stage.subscriptions if one.is_at_edge)
 
 
 def _beside(stage: str, view: View, ports: Ports) -> tuple[Loop, ...]:

@@ -38,7 +38,7 @@ from ..stages.matcher.stage import FILTERS as SEEN_EARLY
 from ..worker import Connection as WorkerConnection
 from ..worker.connection import Options as WorkerOptions
 from .commit_process import Commits
-from .commits import at_the_edge, read_durable, split, takers
+from .commits import at_the_edge, decide, read_durable, split, takers
 from .installation import Ports, stored_log
 from .leading import Leading
 from .stage_runner import STAGE_NAMES, compose, event_streams_of, recorded_by, start_loops
@@ -114,6 +114,7 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
             installation=settings.root,
             history=partial(_given, history),
             wake_at=clock.at,
+            folds=True,
         )
         async with commits.reading():
             yield InMemoryInstallation(
@@ -171,9 +172,9 @@ async def run_stages_in_memory(
     )
     policy = EdgeDecisions(view, sources)
     pure, stages = split(stages, view, installation)
-    folds = any(stage.subscriptions or stage.access.assigns_tasks or stage.access.hears_events for stage in stages)
+    folds = process.folds or decide([*pure, *stages])
     stages = at_the_edge(stages, policy, sources, leading, process.name)
-    async with process.running(pure, view, leading, folds=folds):
+    async with process.running(pure, view, leading) if folds else process.reading(view):
         await _run(installation, stages, policy, lead, ready)
 
 

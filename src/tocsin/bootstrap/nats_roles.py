@@ -10,35 +10,16 @@ from ..adapters.nats.admin.permissions import Granting, Permissions
 from ..adapters.nats.backup.creation import snapshot_order
 from ..adapters.nats.client.names import Names
 from ..domain.events import (
-    AgentDrainStarted,
-    AgentGranted,
-    AgentSwitched,
-    Cancelled,
     CancelRequest,
+    ChangeRequest,
     Completion,
-    Defined,
-    Deleted,
     Enqueued,
     HeartbeatDetails,
-    NamespacesDefined,
     OutputLine,
-    Paused,
     PoisonMessage,
-    PolicyDefined,
-    QueuePaused,
-    QueuePurged,
-    QueueResumed,
-    Released,
-    Replayed,
     Report,
-    Resolved,
-    Resumed,
-    ShardsDefined,
-    SilencesDefined,
-    Started,
     StepProgress,
     Trigger,
-    Voided,
 )
 from ..engine.heads import SHOWN
 from ..engine.leader_election import lease_access
@@ -63,7 +44,7 @@ from ..subjects import (
 )
 from . import durables_of, installed_stages, names_of
 from .commits import LED
-from .provision import read_by_durables
+from .provision import followed_by, read_by_durables
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -88,24 +69,17 @@ _VIEWER_ACCESS: Final = Access(
     reads_archive=True,
 )
 _BACKUP_ACCESS: Final = Access(looks_up=(Bucket.CURSORS,), reads_archive=True)
-_OPERATOR_EVENTS: Final = (
-    *(Defined, Paused, Resumed, Deleted, Trigger),
-    *(CancelRequest, Report, Completion, Cancelled, Replayed, Resolved),
-    *(AgentSwitched, AgentDrainStarted, AgentGranted),
-    *(QueuePaused, QueueResumed, QueuePurged, ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
-)
+_OPERATOR_INPUTS: Final = (ChangeRequest, Trigger, CancelRequest, Report, Completion)
 _CHANGED_BYTES: Final = (Bucket.QUEUES, changed_bytes_key("*"))
 _OPERATOR_ACCESS: Final = replace(
     _VIEWER_ACCESS,
-    appends=_OPERATOR_EVENTS,
+    appends=_OPERATOR_INPUTS,
     writes=((Bucket.TOKENS, ">"), (Bucket.TIMEZONES, TIMEZONE_REQUEST), (Bucket.FOREIGN, ">"), _CHANGED_BYTES),
 )
-_TASK_EVENTS: Final = (Enqueued, Started, Released)
-"""The events that the API stores for workers and clients that use only HTTP."""
 _PRESENCE: Final = (Bucket.LEADER, f"{PROCESS}.*")
 _API_ACCESS: Final = replace(
     _VIEWER_ACCESS,
-    appends=(*_OPERATOR_EVENTS, *_TASK_EVENTS, StepProgress, HeartbeatDetails),
+    appends=(*_OPERATOR_INPUTS, Enqueued, StepProgress, HeartbeatDetails),
     writes=((Bucket.ANSWERS, ">"), (Bucket.TOKENS, ">"), _CHANGED_BYTES, _PRESENCE),
 )
 _WORKER_EVENTS: Final = (Report, OutputLine, StepProgress, HeartbeatDetails)
@@ -208,7 +182,7 @@ def _access(stage: AnyStage) -> Access:
     """
     access = stage.access
     is_led, is_planner = stage.name in LED, stage.name == PLANNER.name
-    followed = [] if is_led else [one.durable for one in stage.subscriptions if one.stream in DECISION_STREAMS]
+    followed = [one.durable for one in followed_by(stage)]
     follows = [one.stream for one in stage.subscriptions if is_led and one.stream not in DECISION_STREAMS]
     led = [lease_of(stage.name)] if is_led or access.hears_events else []
     led += [follower_of(stage.name)] if followed else []

@@ -56,19 +56,23 @@ def read_by_durables(stage: AnyStage) -> list[Subscription[Any]]:
     return [one for one in stage.subscriptions if stage.name not in LED and one.stream not in DECISION_STREAMS]
 
 
+def followed_by(stage: AnyStage) -> list[Subscription[Any]]:
+    """Return the subscriptions to decisions that a stage follows at the edge."""
+    return [
+        one
+        for one in stage.subscriptions
+        if one.stream in DECISION_STREAMS and (one.is_at_edge or stage.name not in LED)
+    ]
+
+
 def _subscriptions(settings: Settings) -> list[tuple[AnyStage, Subscription[Any]]]:
     return [(stage, one) for stage in installed_stages(settings) for one in read_by_durables(stage)]
 
 
 def _followers(settings: Settings) -> dict[str, list[DurableSpec]]:
     """Return the events of the log that stages at its edge follow, by stage."""
-    edges = [stage for stage in installed_stages(settings) if stage.name not in LED]
-    followed = {stage.name: [one for one in stage.subscriptions if one.stream in DECISION_STREAMS] for stage in edges}
-    return {
-        stage: [one.spec(settings) for one in subscriptions]
-        for stage, subscriptions in followed.items()
-        if subscriptions
-    }
+    followed = {stage.name: followed_by(stage) for stage in installed_stages(settings)}
+    return {stage: [one.spec(settings) for one in edges] for stage, edges in followed.items() if edges}
 
 
 def durables_of(settings: Settings) -> list[DurableSpec]:

@@ -60,7 +60,7 @@ from ..stages.notifier.stage import NOTIFIER
 from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
-from .commits import LED, at_the_edge, split, takers
+from .commits import LED, at_the_edge, decide, of_loop, split, takers
 from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
 from .leading import Leading
 
@@ -163,7 +163,7 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
     `key`: the key of the installation.
     """
     sampling = sampling_of(os.environ)
-    return compose(ports, LED, key=key, sampling=sampling)
+    return [of_loop(stage) for stage in compose(ports, LED, key=key, sampling=sampling)]
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
@@ -269,8 +269,8 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         pure, edges = split(stages, view, installation)
         stages = at_the_edge(edges, policy, sources, leading, process.name)
         process.passes = await _fed(stack, connection, installation, pure)
-        folds = any(stage.subscriptions or stage.access.assigns_tasks or stage.access.hears_events for stage in edges)
-        await stack.enter_async_context(process.running(pure, view, leading, folds=folds))
+        folds = process.folds or decide([*pure, *edges])
+        await stack.enter_async_context(process.running(pure, view, leading) if folds else process.reading(view))
         broker = _Broker(connection.client)
         for stage in stages:
             router = stage_router(

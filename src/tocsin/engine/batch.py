@@ -8,7 +8,7 @@ from .. import subjects
 from ..domain.commit import CommitEvent
 from ..domain.events import Message, Recorded
 from .causes import Cause, Effect, MessageCause, OfPart
-from .step import Send
+from .step import ANSWERED, Send
 
 
 class Batch:
@@ -30,9 +30,9 @@ class Batch:
         """Whether its last decision goes on in the next commit."""
 
     @property
-    def has_sends(self) -> bool:
-        """Return whether an input of another stream is to be sent."""
-        return any(isinstance(effect, Send) for _, effect in self.effects)
+    def is_awaited(self) -> bool:
+        """Return whether an input is to be sent, or a publisher waits for an answer."""
+        return any(isinstance(effect, Send) or effect.signal is ANSWERED for _, effect in self.effects)
 
     def mark(self) -> "Mark":
         """Return its present end."""

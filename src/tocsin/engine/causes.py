@@ -156,10 +156,8 @@ class Alarm(Protocol):
 class Proposals(Protocol):
     """Has decisions stored with the next commit."""
 
-    def propose(
-        self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
-    ) -> "asyncio.Future[tuple[int, ...]]":
-        """Return the numbers of the events once they are stored. `known_upto`: see `Fold.allows`.
+    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
+        """Return the numbers of the events once they are stored.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
@@ -203,11 +201,8 @@ class Proposals(Protocol):
 class Proposal(Promised[tuple[int, ...]]):
     """Events of one scope that a part of the process decided; their numbers answer it."""
 
-    def __init__(self, by: str, events: Sequence[Message], expect: int, known_upto: int = -1) -> None:
-        """`expect`: the number of the scope's newest event in the decision; 0: no event.
-
-        `known_upto`: see `Fold.allows`.
-        """
+    def __init__(self, by: str, events: Sequence[Message], expect: int) -> None:
+        """`expect`: the number of the scope's newest event in the decision; 0: no event."""
         super().__init__(by)
         self.cause = f"0-{expect}"
         self.events = events
@@ -217,7 +212,6 @@ class Proposal(Promised[tuple[int, ...]]):
         except InvalidMessage as error:
             self.fail(error)
         self.expect = expect
-        self.known_upto = known_upto
         self.numbers: tuple[int, ...] | None = None
         """The numbers of its events in the commit that is being decided; None: the scope has a newer event."""
 

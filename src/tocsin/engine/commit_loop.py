@@ -35,7 +35,6 @@ from .fresh_fold import apply
 from .intake import Intake
 from .leadership import Leadership
 from .pending import Pending
-from .scope_numbers import ScopeNumbers
 from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
@@ -75,7 +74,7 @@ class CommitLoop:
     `on_effects` takes the effects of each stage, after the commit is stored.
 
     `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at the
-    time itself, which may step. With a fold without states, the loop only takes proposals. `leases`: the leases of its stages; None: it
+    time itself, which may step. `leases`: the leases of its stages; None: it
     decides for all stages. `turns`: the turns of this process among the writers; None: this process is the only writer. `ends` returns
     the ends of the streams that are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the
     log up to the chain's head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the
@@ -254,18 +253,14 @@ class CommitLoop:
         """Return whether this process decides for a stage."""
         return stage in self.agenda.led
 
-    def propose(
-        self, by: str, events: Sequence[Message], *, expect: int, known_upto: int = -1
-    ) -> "asyncio.Future[tuple[int, ...]]":
+    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
         """Have events of one scope stored with the next commit, and return their numbers.
-
-        `known_upto`: see `Fold.allows`.
 
         Raises (in the future):
             SequenceConflict: the scope has an event after the number `expect`.
             InvalidMessage: an event has a value that no reader accepts.
         """
-        proposal = Proposal(by, events, expect, known_upto)
+        proposal = Proposal(by, events, expect)
         if not proposal.stored.done():
             self.pending.proposals.append(proposal)
             self._changed.set()
@@ -278,21 +273,17 @@ class CommitLoop:
         """
         self._undo_open()
         self._write_turns.seen(commit.writer)
-        recorded = list[Recorded[Message] | None]()
-        if isinstance(self.fold, ScopeNumbers):
-            self.fold.take_commit(commit)
-        else:
-            recorded = apply(self.fold, commit)
-            self.pending.forget_taken(commit.taken)
-            for one, event in zip(recorded, commit.events, strict=True):
-                if one is None:
-                    continue
-                if not is_log_event(event.subject):
-                    self.pending.arrive(EVENTS, one)
-                elif isinstance(change := decode(event), Waits):
-                    self.pending.note_wait(change, one.sequence)
-                elif self._leases is not None:
-                    self._leases.take(change)
+        recorded = apply(self.fold, commit)
+        self.pending.forget_taken(commit.taken)
+        for one, event in zip(recorded, commit.events, strict=True):
+            if one is None:
+                continue
+            if not is_log_event(event.subject):
+                self.pending.arrive(EVENTS, one)
+            elif isinstance(change := decode(event), Waits):
+                self.pending.note_wait(change, one.sequence)
+            elif self._leases is not None:
+                self._leases.take(change)
         self.intake.free()
         self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 
@@ -361,7 +352,7 @@ class CommitLoop:
             batch.since = now
         may_wait = batch.since is None or now - batch.since < RIDES_FOR
         is_long = batch.inputs >= self._max_inputs or len(batch.calls) >= MAX_EVENTLESS
-        if batch.events or batch.has_sends or not may_wait or (taken and is_long):
+        if batch.events or batch.is_awaited or not may_wait or (taken and is_long):
             await self._store(batch, taken, now)
             return True
         batch.settle()

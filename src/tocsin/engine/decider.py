@@ -218,7 +218,7 @@ class Decider:
 
     def _decide_proposal(self, proposal: Proposal, now: datetime) -> None:
         proposal.numbers = None
-        if self._fold.allows(subjects.scope_of(proposal.events[0]), proposal.expect, proposal.known_upto):
+        if self._fold.allows(subjects.scope_of(proposal.events[0]), proposal.expect):
             first = self.newest + 1
             proposal.numbers = tuple(range(first, first + len(proposal.events)))
             for event, body in zip(proposal.events, proposal.bodies, strict=True):

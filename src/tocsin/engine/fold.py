@@ -435,18 +435,13 @@ class Fold:
         is_whole = scope not in self.departures.partial and type(self.states.get(scope)) is not Broken
         return self.events.get(scope) if is_whole else None
 
-    def allows(self, scope: str, expect: int, known_upto: int) -> bool:
+    def allows(self, scope: str, expect: int) -> bool:
         """Return whether the event with a number is the newest of a scope.
 
-        0: the scope has no event.
-
-        `known_upto`: the number up to which its proposer found it to be, although it left the fold; -1: it did not look. A dead letter
-        leaves a day after its newest event, so a newer event is in the fold.
+        The proposer read it just now. 0: the scope has no event. A dead letter leaves a day after its newest event, so a newer event is in the fold.
         """
         number = self.numbers.get(scope)
-        if number is None and known_upto >= 0 and scope.startswith("dead-letter."):
-            return True
-        return (number or 0) == expect
+        return (number or 0) == expect or (number is None and scope.startswith("dead-letter."))
 
     def newest(self, scope: str) -> int:
         """Return the number of the newest event of a scope; 0: it has none."""

@@ -101,6 +101,8 @@ class Subscription(Generic[H]):
     ordering_key: Callable[[str], str] | None = entity_of
     on_signal: Callable[[H, object], None] | None = None
     """Take the signals of a step after its changes are stored."""
+    is_at_edge: bool = False
+    """Whether it runs at the edge of the log, although the loop of commits decides for its stage."""
     is_proven: Callable[[H, str], bool] | None = None
     """Return whether a subject proves its publisher. Without proof, an unreadable message is acknowledged, not refused."""
 
@@ -121,6 +123,7 @@ class Subscription(Generic[H]):
             ack_wait=spec.ack_wait,
             on_signal=None if self.on_signal is None else partial(self.on_signal, handlers),
             is_proven=None if self.is_proven is None else partial(self.is_proven, handlers),
+            is_at_edge=self.is_at_edge,
         )
 
 
@@ -309,6 +312,7 @@ class BoundSubscription:
     ack_wait: float = ACK_WAIT_S
     on_signal: Callable[[object], None] | None = None
     is_proven: Callable[[str], bool] | None = None
+    is_at_edge: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,6 +184,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 DONE: Final = Step()
+ANSWERED: Final = "answered"
+"""The signal of a request that is answered without an event: its publisher waits for the commit that takes it."""
 MAX_STEPS: Final = 10_000
 """Steps of one decision that say `again`; more is a defect."""
 

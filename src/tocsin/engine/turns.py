@@ -37,8 +37,8 @@ SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
 _REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value})
 _RUNS: Final = frozenset({"trigger", "enqueue"})
-_DEFINITION: Final = "define."
-"""The beginning of the subjects of requests that define a job."""
+_DEFINITION: Final = "change."
+"""The beginning of the subjects of requests that change a job, or what its executions depend on."""
 
 
 def kind_of(source: str, subject: str) -> Kind:

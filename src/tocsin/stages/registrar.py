@@ -1,23 +1,84 @@
-"""Registrar: shows the definitions in force in the KV bucket `definitions`."""
+"""Registrar: stores the decisions that operators and programs propose, and shows the definitions in force.
+
+The definitions are in the KV bucket `definitions`.
+"""
 
 from datetime import datetime
 from typing import Final
 
-from .. import subjects
-from ..domain.events import Defined, DefinitionFact, Message, Recorded
+from .. import subjects, telemetry
+from ..domain.events import (
+    AgentDrainStarted,
+    AgentGranted,
+    AgentSwitched,
+    Cancelled,
+    ChangeRequest,
+    Defined,
+    DefinitionFact,
+    Deleted,
+    Message,
+    NamespacesDefined,
+    Paused,
+    PolicyDefined,
+    QueuePaused,
+    QueuePurged,
+    QueueResumed,
+    Recorded,
+    Released,
+    Replayed,
+    Resolved,
+    Resumed,
+    ShardsDefined,
+    SilencesDefined,
+    Voided,
+)
 from ..domain.job_record import Registration
+from ..engine.change_requests import KNOWN_FOR, events_of
 from ..engine.fold import LEDGER
 from ..engine.kinds import ENTRY
 from ..engine.stage import Access, Stage, Subscription
-from ..engine.step import DONE, Put, States, Step, again, done
+from ..engine.step import ANSWERED, DONE, Events, Put, Reading, States, Step, again, done
 from ..subjects import Bucket, Stream
+
+PROPOSED: Final = (
+    *(Defined, Paused, Resumed, Deleted, Cancelled, Released, Replayed, Resolved),
+    *(AgentSwitched, AgentDrainStarted, AgentGranted, QueuePaused, QueueResumed, QueuePurged),
+    *(ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
+)
+"""The events that operators and programs may propose."""
+_SCOPE: Final[Reading[str, None]] = Reading("scope of a proposed event")
+
+_log = telemetry.get_logger("tocsin.stages")
 
 
 class Registrar:
-    """Writes the current definition of each job.
+    """Decides on proposed events, and writes the current definition of each job.
 
     It reads the newest definition each time, so that the last write is right in any order of messages.
     """
+
+    def __init__(self, key: bytes) -> None:
+        """`key`: the key of the installation, which proves a request."""
+        self._key = key
+
+    def on_request(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
+        """Store the events of a request, unless a scope has changed since they were decided."""
+        request = recorded.message
+        if not isinstance(request, ChangeRequest):
+            return DONE
+        events = events_of(self._key, recorded.subject, request)
+        if not isinstance(events, str) and not all(isinstance(event, PROPOSED) for event in events):
+            events = "only a stage decides such an event"
+        if isinstance(events, str):
+            _log.warning("request refused", action="request-refused", subject=recorded.subject, reason=events)
+            return done(signals=(ANSWERED,))
+        is_recent = abs(now - request.since) < KNOWN_FOR
+        for scope, expect in request.expect.items():
+            number = states.at(_SCOPE(scope))
+            may_have_left = is_recent and not number and scope.startswith("dead-letter.")
+            if number != expect and not may_have_left:
+                return done(signals=(ANSWERED,))
+        return done(*(Events(_SCOPE(subjects.scope_of(event)), (event,)) for event in events))
 
     def on_change(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Show a job's definition, or remove that of a deleted job."""
@@ -39,11 +100,19 @@ _CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("de
 
 REGISTRAR: Final = Stage(
     name="registrar",
-    purpose="shows the registered jobs",
-    consumes="`defined`, `paused`, `resumed`, `deleted`",
-    decides="the KV bucket `definitions`",
-    # `tocsin run` registers the jobs of `jobs_file` with the registrar's rights.
-    access=Access(appends=(Defined,), writes=((Bucket.DEFINITIONS, ">"),)),
-    start=lambda _: Registrar(),
-    subscriptions=(Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change),),
+    purpose="stores the decisions of operators, and shows the registered jobs",
+    consumes="`change`, `defined`, `paused`, `resumed`, `deleted`",
+    decides="the events that requests propose; the KV bucket `definitions`",
+    access=Access(appends=PROPOSED, writes=((Bucket.DEFINITIONS, ">"),)),
+    start=lambda context: Registrar(context.report_key),
+    subscriptions=(
+        Subscription("registrar", Stream.LEDGER, _CHANGES, decide=Registrar.on_change, is_at_edge=True),
+        Subscription(
+            "registrar-requests",
+            Stream.REQUESTS,
+            (subjects.filter_for("change"),),
+            decide=Registrar.on_request,
+            is_proven=lambda _, __: False,
+        ),
+    ),
 )

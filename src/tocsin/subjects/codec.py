@@ -176,6 +176,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
     "cron.alert": e.CronAlert,
     "trigger": e.Trigger,
     "cancel": e.CancelRequest,
+    "change": e.ChangeRequest,
     "report": e.Report,
     "output": e.OutputLine,
     "event": e.EventIgnored,

@@ -172,7 +172,7 @@ def filter_for(pattern: str) -> str:
     match kind:
         case "report":
             return f"report.*.*.{decision}.>"
-        case "trigger" | "cancel" | "enqueue" | "public":
+        case "trigger" | "cancel" | "change" | "enqueue" | "public":
             return f"{pattern}.>"
         case "mq":
             return f"mq.{decision}.>"
@@ -214,6 +214,7 @@ _ALL_OF: Final[dict[type[e.Message], tuple[str, ...]]] = {
     e.HeartbeatDetails: ("heartbeat.*.*.*.*.*",),
     e.Trigger: ("trigger.>",),
     e.CancelRequest: ("cancel.>",),
+    e.ChangeRequest: ("change.>",),
     e.Enqueued: ("enqueue.>",),
     e.Envelope: ("mq.scheduled.>", "mq.team.>"),
     e.Completion: ("mq.scheduler.complete.>",),

@@ -87,6 +87,8 @@ The event that a stage makes from an input has more fields. It must fit a messag
 """
 MAX_REQUEST_SIZE: Final = MAX_INPUT_SIZE - 1_024
 """The largest request, in bytes: there is room for its headers, and for the fields that are stored beside it."""
+MAX_CHANGE_SIZE: Final = 790_528
+"""The largest message of the stream of requests, in bytes with its headers: a change has the size of a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +140,7 @@ STREAM_SUBJECTS: Final[dict[Stream, tuple[str, ...]]] = {
         "namespaces.>",
     ),
     Stream.INPUTS: ("public.trigger.>", "public.cancel.>", "outside.*.trigger.>", "outside.*.cancel.>"),
-    Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>"),
+    Stream.REQUESTS: ("trigger.>", "cancel.>", "enqueue.>", "change.>"),
     Stream.LOG: ("execution.>", "lock.>", "cron.>", "dead-letter.>", "ownership.>", "unique.>"),
     Stream.REPORTS: ("report.>",),
     Stream.MQ: ("mq.scheduled.>", "mq.team.>", "mq.scheduler.complete.>", "mq.scheduler.cancel.>"),

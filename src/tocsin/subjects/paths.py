@@ -68,6 +68,7 @@ def _report(report: e.Report) -> str:
 
 _SUBJECTS: Final[Mapping[type, Callable[[Any], str]]] = {
     e.Dispatched: _dispatched,
+    e.ChangeRequest: lambda request: f"change.{request.about}.{request.id}",
     e.Report: _report,
     e.Enqueued: lambda request: f"enqueue.{token(request.definition.name)}.{request.execution_id}",
     **dict.fromkeys((e.CronTriggered, e.CronSkipped, e.CronMissed), _public_event),

@@ -19,7 +19,7 @@ from tests.domain.given import ID, KEY, plan, recorded
 from tests.durables import NatsDurable
 from tests.security.server import Server
 from tests.security.server import server as nats_server
-from tests.system.running import Running, running, settings
+from tests.system.running import Running, deciding, running, settings
 from tocsin import Context, Worker, bootstrap, subjects
 from tocsin.adapters.nats.admin.inspection import NatsInspection
 from tocsin.adapters.nats.admin.provision import Mode
@@ -106,7 +106,8 @@ async def initialized(url: str, folder: Path, **more: object) -> AsyncIterator[R
     """An installation in which nothing runs."""
     async with bootstrap.connect(settings(url, folder, **more)) as installation:
         await bootstrap.initialize(installation)
-        yield Running(installation)
+        async with deciding(installation) as it:
+            yield Running(it)
 
 
 @pytest.fixture

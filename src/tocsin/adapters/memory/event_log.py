@@ -26,7 +26,15 @@ from ...ports import (
     check_subject,
     write_each,
 )
-from ...subjects import INPUT_STREAMS, MAX_INPUT_SIZE, OUTPUT_STREAMS, STREAM_SUBJECTS, DecodeError, Stream
+from ...subjects import (
+    INPUT_STREAMS,
+    MAX_CHANGE_SIZE,
+    MAX_INPUT_SIZE,
+    OUTPUT_STREAMS,
+    STREAM_SUBJECTS,
+    DecodeError,
+    Stream,
+)
 from ...telemetry import trace_ids
 from .. import decision_lines
 from .clock import AlarmClock, ManualClock
@@ -222,7 +230,8 @@ class InMemoryEventLog:
 
 
 def _stream(stream: Stream, clock: AlarmClock) -> StoredStream:
-    return StoredStream(clock, OUTPUT_STREAMS.get(stream), max_size=MAX_INPUT_SIZE if stream in INPUT_STREAMS else None)
+    size = MAX_CHANGE_SIZE if stream is Stream.REQUESTS else MAX_INPUT_SIZE
+    return StoredStream(clock, OUTPUT_STREAMS.get(stream), max_size=size if stream in INPUT_STREAMS else None)
 
 
 def _check_size(subject: str, body: bytes, headers: str) -> None:

@@ -186,12 +186,6 @@ async def _dev(
             shown_nodes = " · ".join("{name} {url} pid {pid}".format(**node) for node in nodes)
             _say(session, "cluster", shown_nodes, nodes=nodes)
         after = await tail.newest(installation.log)
-        operator = operator_of(installation, installation.history, by=actor())
-        if given.definitions is not None:
-            plan = await apply_definitions(operator, given.definitions, settings)
-            _say(session, "jobs", summary(plan).plain, **as_json(plan))
-        if given.app is not None:
-            await given.app.connect(session, operator, settings)
         keeping = running.keeping(lambda node, text: _say(session, "node", f"{node.name} {text}", node=node.name))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)
         await _run(session, installation, given, *keeping, view, reset=reset)
@@ -201,6 +195,15 @@ def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
     if not ephemeral:
         return f"data in {data_dir}"
     return "nothing is kept" if running.is_own else "which keeps its streams; the history is not kept"
+
+
+async def _register(session: Session, installation: "Installation", given: Given) -> None:
+    operator, settings = operator_of(installation, installation.history, by=actor()), installation.settings
+    if given.definitions is not None:
+        plan = await apply_definitions(operator, given.definitions, settings)
+        _say(session, "jobs", summary(plan).plain, **as_json(plan))
+    if given.app is not None:
+        await given.app.connect(session, operator, settings)
 
 
 async def _run(
@@ -222,6 +225,7 @@ async def _run(
         )
         parts.append(asyncio.create_task(stages))
         await _first(parts, ready)
+        await _register(session, installation, given)
         served = asyncio.Event()
         parts.append(asyncio.create_task(_serve(session, installation, served, reset=reset)))
         await _first(parts, served)

@@ -47,8 +47,8 @@ def repair(
     event is cancelled, and never runs again. Then readers skip the event, and waiting inputs go on. Events are kept, with exit code 1, of an
     execution whose beginning cannot be read, and of locks, unique keys, agents and owners.
 
-    With `--lost-tail`, end a log whose newest commits a server lost, such as after a power failure. Stop all processes first. Numbers of events, and with
-    them fencing tokens, go on above all that were given, and the history takes back what is beyond.
+    With `--lost-tail`, end a log whose newest commits a server lost, such as after a power failure. Stop all processes first, and
+    run it as the NATS user `restore`. Numbers of events, and with them fencing tokens, go on above all that were given, and the history takes back what is beyond.
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """

@@ -40,7 +40,7 @@ def run(
 ) -> None:
     """Run stages until SIGTERM or Ctrl-C; finish the messages in progress first.
 
-    Start as many copies as you like. A copy that runs the registrar first applies the setting `jobs_file`. SIGUSR1 reads new
+    Start as many copies as you like. A copy that runs the registrar applies the setting `jobs_file`. SIGUSR1 reads new
     time-zone data, as `tocsin tz refresh` does.
 
     Example: `tocsin run ticker planner`
@@ -78,7 +78,7 @@ async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
         session.installation(within=None) as installation,
     ):
         readiness.watch(installation)
-        applying = asyncio.create_task(_apply_jobs_file(installation, names))
+        applying = asyncio.create_task(_apply_jobs_file(installation, names, readiness.started))
         try:
             await session.backend.run_stages(installation, names, ready=readiness.started)
         finally:
@@ -87,8 +87,8 @@ async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
                 await applying
 
 
-async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...]) -> None:
-    """Create and update the jobs of the setting `jobs_file`.
+async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...], ready: asyncio.Event) -> None:
+    """Create and update the jobs of the setting `jobs_file`, once the stages are ready.
 
     Several copies may do so at the same time: the slower copy finds nothing to change. A file that is wrong is logged, and
     the stages keep running, because other jobs must not stop for it.
@@ -99,6 +99,7 @@ async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...])
     settings = installation.settings
     if settings.jobs_file is None or JOBS_FILE_STAGE not in names:
         return
+    await ready.wait()
     fields = {"file": str(settings.jobs_file)}
     operator = operator_of(
         installation, installation.history, by=Actor(identity="jobs_file", kind="cli", source="tocsin run")

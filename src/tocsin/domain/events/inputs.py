@@ -15,6 +15,7 @@ from .message import (
     Failure,
     Input,
     Json,
+    OwnMessage,
     Sequence,
     StartRate,
     TriggerSource,
@@ -153,6 +154,36 @@ class CancelRequest(CheckedMessage):
     """The identity that made the request."""
     reason: str | None = None
     """The reason that the caller gave."""
+
+
+class ProposedEvent(OwnMessage, frozen=True, kw_only=True):
+    """An event that a request proposes."""
+
+    subject: str
+    body: str
+    """The fields, as JSON."""
+
+
+class ChangeRequest(VersionedMessage, frozen=True, kw_only=True):
+    """A decision of an operator or a program, for the registrar to store.
+
+    The registrar stores exactly these events, unless a scope has changed since.
+    """
+
+    type: Literal["change"] = constant("change")
+    """The type of the input."""
+    about: str
+    """The second token of the scopes: the job, the queue or the agent."""
+    id: str
+    """The id of the request."""
+    events: tuple[ProposedEvent, ...]
+    """The events, in order."""
+    expect: dict[str, Sequence]
+    """The number of the newest event of each scope when the events were decided; 0: it had none."""
+    since: datetime
+    """The time (UTC) at which they were decided."""
+    proof: str
+    """The proof that a process with the key of the installation proposes them."""
 
 
 class Report(VersionedMessage, frozen=True, kw_only=True):

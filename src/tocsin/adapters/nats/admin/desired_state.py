@@ -17,6 +17,7 @@ from ....subjects import (
     INPUT_STREAMS,
     LAYOUT,
     LAYOUT_KEY,
+    MAX_CHANGE_SIZE,
     MAX_INPUT_SIZE,
     OUTPUT_STREAMS,
     SERVER_STREAMS,
@@ -213,7 +214,10 @@ def stream_config(
         if stream is Stream.INPUTS:
             config["max_msgs"] = limits.outside
         elif stream is Stream.REQUESTS:
-            config["allow_atomic"] = True  # the jobs of one request are stored together
+            config |= {
+                "allow_atomic": True,
+                "max_msg_size": MAX_CHANGE_SIZE,
+            }  # the jobs of one request are stored together
     elif stream in OUTPUT_STREAMS:
         config |= _limits_of_output(stream, output or OutputLimits())
     elif stream is Stream.NOTIFICATIONS:
