@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.stored_events import StoredEvents
 from tests.system.processes import environment_of, run_command
-from tests.system.running import Running
+from tests.system.running import Running, deciding
 from tocsin import Worker, bootstrap
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.bootstrap import Installation
@@ -49,7 +49,8 @@ async def new_installation(chosen: Settings) -> AsyncIterator[Installation]:
     """An initialized installation on a new server, without stages."""
     async with empty_nats(chosen) as there, bootstrap.connect(there) as installation:
         await bootstrap.initialize(installation)
-        yield installation
+        async with deciding(installation) as storing:
+            yield storing
 
 
 @asynccontextmanager
