@@ -9,7 +9,6 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
-from itertools import groupby
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -18,7 +17,7 @@ from .. import subjects, telemetry
 from ..domain import lock
 from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
-from ..domain.log_events import LeaderChange, is_log_event
+from ..domain.log_events import LeaderChange
 from ..engine.broken_keys import Broken
 from ..engine.causes import Proposals, Routes
 from ..engine.commit_writer import Chain
@@ -28,7 +27,7 @@ from ..engine.watcher import Shown
 from ..ports import Append, Batch, Decode, Loaded, LogUnavailable, Write, Written, check_scopes
 from ..ports.commit_log import Bodies, CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
-from .decision_lines import note as note_line
+from .decision_lines import note_decisions
 from .log_terms import LogTerms
 from .scope_reads import ScopeReads, SharedEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, are_open, newest_events, stays
@@ -484,15 +483,6 @@ def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
     newest = {recorded.subject: recorded for recorded in events}
     first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
     return [one for one in events if one.sequence >= first or newest[one.subject] is one]
-
-
-def note_decisions(shown: Shown) -> None:
-    """Write the log lines of an own commit, each with the stage of its event."""
-    pairs = zip(shown.events, shown.recorded, strict=False)  # without recorded events if none is decoded
-    for stage, decided in groupby(pairs, key=lambda pair: pair[0].by):
-        if stored := [one for event, one in decided if one is not None and not is_log_event(event.subject)]:
-            with telemetry.bound(stage=stage):
-                note_line(Append(tuple(one.message for one in stored), 0), [one.sequence for one in stored])
 
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:

@@ -9,6 +9,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from itertools import groupby
 from time import monotonic
 from typing import Any, Final
 
@@ -27,7 +28,9 @@ from ..domain.events import (
     Started,
 )
 from ..domain.ids import occurrence_id
+from ..domain.log_events import is_log_event
 from ..domain.trace_context import parse
+from ..engine.watcher import Shown
 from ..ports import Append, Publish, Write
 from ..telemetry import trace_ids
 
@@ -66,6 +69,15 @@ def note(write: Write, sequences: Sequence[int]) -> None:
     """Remember the trace ids of a write, and write its lines."""
     note_traces([write])
     write_lines(write, sequences)
+
+
+def note_decisions(shown: Shown) -> None:
+    """Write the log lines of an own commit, each with the stage of its event."""
+    pairs = zip(shown.events, shown.recorded, strict=False)  # without recorded events if none is decoded
+    for stage, decided in groupby(pairs, key=lambda pair: pair[0].by):
+        if stored := [one for event, one in decided if one is not None and not is_log_event(event.subject)]:
+            with telemetry.bound(stage=stage):
+                note(Append(tuple(one.message for one in stored), 0), [one.sequence for one in stored])
 
 
 def write_lines(write: Write, sequences: Sequence[int]) -> None:
