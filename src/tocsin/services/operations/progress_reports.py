@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from secrets import token_hex
-from typing import Any
+from typing import Any, Final
 
 from ... import subjects
 from ...domain.events import HeartbeatDetails, StepProgress
@@ -29,10 +29,14 @@ class ProgressReport:
     """The place that the work has reached, for the next attempt."""
 
 
+EXTENDED_BELOW: Final = 0.9
+"""The part of a lease from which on progress extends it again: each extension is an event."""
+
+
 async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport, *, key: bytes) -> StepProgress:
     """Store progress and checkpoint of a held step; return the progress that counts.
 
-    It extends the lease once half of the lease is over. `key`: as in `worker_answers.complete`.
+    It extends the lease, unless the last extension is more recent than a tenth of it. `key`: as in `worker_answers.complete`.
 
     Raises:
         LogUnavailable: the log did not answer.
@@ -60,8 +64,8 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport,
     if report.checkpoint is not None:
         heartbeat = HeartbeatDetails(**identity, time=clock.now(), details=report.checkpoint)
         await log.publish(subjects.output_of(heartbeat, token), heartbeat, message_id=token_hex(8))
-    until, half = held.state.steps[claim.step].leased_until, lease_span(claim.lease or held.task.message.timeout) / 2
-    if until is not None and until - clock.now() < half:
+    until, lease = held.state.steps[claim.step].leased_until, lease_span(claim.lease or held.task.message.timeout)
+    if until is not None and until - clock.now() <= lease * EXTENDED_BELOW:
         with suppress(OutdatedState):  # the lease ended; the next report or heartbeat says so
             await worker_answers.extend(log, held, key=key)
     return progress
