@@ -667,8 +667,8 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "let a redelivery take over what is leased": (
         "tests/domain/test_leases.py::test_leased_claim_survives_redelivery_by_the_queue"
     ),
-    "release whatever has the timer's number": (
-        "tests/domain/test_leases.py::test_a_timer_that_comes_too_late_decides_nothing[facts2-of2]"
+    "release the claim that followed a lost claim": (
+        "tests/domain/test_leases.py::test_report_of_a_lost_claim_comes_too_late[facts1-3]"
     ),
     "look at no decision again before claims are sent": (
         "tests/stages/test_operator_decisions.py::test_decision_counts_for_chosen_tasks[decision0]"
@@ -706,7 +706,6 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "believe an answer without a token": (
         "tests/stages/test_mq_bridge.py::test_answer_with_a_guessed_token_is_refused"
     ),
-    "report that one lease of an attempt is over": ("tests/stages/test_leases.py::test_each_lease_has_its_own_report"),
     "forget the watermark when the clock is behind it": (
         "tests/domain/test_ledger_boundaries.py::test_clock_behind_the_watermark_decides_nothing_again"
     ),

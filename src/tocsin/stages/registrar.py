@@ -30,6 +30,7 @@ from ..domain.events import (
     Resumed,
     ShardsDefined,
     SilencesDefined,
+    Started,
     Voided,
 )
 from ..domain.job_record import Registration
@@ -41,7 +42,7 @@ from ..engine.step import ANSWERED, DONE, Events, Put, Reading, States, Step, ag
 from ..subjects import Bucket, Stream
 
 PROPOSED: Final = (
-    *(Defined, Paused, Resumed, Deleted, Cancelled, Released, Replayed, Resolved),
+    *(Defined, Paused, Resumed, Deleted, Cancelled, Started, Released, Replayed, Resolved),
     *(AgentSwitched, AgentDrainStarted, AgentGranted, QueuePaused, QueueResumed, QueuePurged),
     *(ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
 )
