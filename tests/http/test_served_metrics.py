@@ -31,7 +31,6 @@ async def test_status_of_an_installation_becomes_gauges(nats_url: str, tmp_path:
     names = {key[0] for key in samples}
     assert names >= {
         "tocsin_stream_bytes",
-        "tocsin_durable_messages",
         "tocsin_history_lag_seconds",
         "tocsin_queue_workers",
     }

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from tests.services.health.test_status import program
 from tests.system.clustered import clustered
 from tests.system.processes import Site, site
-from tests.system.running import running
+from tests.system.running import registrar, running
 from tocsin.domain.agent import AgentRecord
 from tocsin.domain.events import Admitted, OwnershipAssigned
 
@@ -29,7 +29,7 @@ async def test_quorum_is_refused_on_one_server(nats_url: str, tmp_path: Path) ->
 
 
 async def test_quorum_is_accepted_on_three_servers(tmp_path: Path) -> None:
-    async with clustered(tmp_path) as (tocsin, _):
+    async with clustered(tmp_path) as (tocsin, _), registrar(tocsin.installation):
         file = tmp_path / "jobs.yaml"
         file.write_text(QUORUM)
         code, plan = await tocsin.call("jobs", "apply", "-f", str(file))

@@ -16,7 +16,7 @@ from tests.system.test_shutdown import IN_ORDER, ended
 from tests.system.usurper import REFUSED
 from tests.system.worker_process import noted
 from tocsin import bootstrap
-from tocsin.domain.events import Completed, Dispatched, Released, Report, RetryScheduled, Started
+from tocsin.domain.events import Completed, Dispatched, Failed, Released, RetryScheduled, Started
 
 MATCHED: Final = {"default": {"transport": "matched"}}
 RUNS: Final = 12
@@ -57,7 +57,7 @@ async def completed_at_the_first_attempt(tocsin: Site) -> StoredEvents:
     assert len(everything.facts(Completed)) == len(everything.executions)
     assert everything.facts(RetryScheduled) == []
     assert {r.message.attempt for r in everything.facts(Started)} == {1}
-    assert {r.message.outcome for r in everything.facts(Report)} == {"completed"}
+    assert everything.facts(Failed) == []
     return everything
 
 

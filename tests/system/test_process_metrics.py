@@ -173,7 +173,8 @@ async def test_every_expression_of_the_dashboards_has_data(nats_url: str, tmp_pa
             ) as client,
             httpx.AsyncClient(base_url=api) as caller,
         ):
-            empty: list[tuple[str, str]] = list(expressions())
+            # Only the MQ bridge has durables.
+            empty: list[tuple[str, str]] = [each for each in expressions() if "tocsin_durable" not in each[1]]
 
             async def all_have_data() -> bool:
                 (await caller.get("/v1/jobs")).raise_for_status()

@@ -306,7 +306,7 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
         f"{unique}.outside.*.trigger.>",
         f"{unique}.outside.*.cancel.>",
     ]
-    assert requests["subjects"] == [f"{unique}.0.{kind}.>" for kind in ("trigger", "cancel", "enqueue")]
+    assert requests["subjects"] == [f"{unique}.0.{kind}.>" for kind in ("trigger", "cancel", "enqueue", "change")]
     assert log["republish"] == {"src": f"{unique}.0.cron.>", "dest": f"{unique}-out.>"}
     assert mq["subjects"] == [
         f"{unique}-mq.scheduled.>",

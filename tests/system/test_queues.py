@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.services.health.test_status import program
-from tests.system.running import Running, running
+from tests.system.running import Running, registrar, running
 from tocsin import Context, Worker
 from tocsin.domain.events import Admitted, Cancelled, Completed, QueueFact, Started
 
@@ -23,7 +23,8 @@ async def queues(tocsin: Running, *args: str) -> dict[str, Any]:
 async def test_queue_exists_before_its_job_is_displayed(nats_url: str, tmp_path: Path) -> None:
     async with running(nats_url, tmp_path, stages=("planner",)) as tocsin:  # no registrar displays the job
         await tocsin.apply({"name": "mails", "function": "load", "queue": "mail"})
-        assert (await queues(tocsin, "pause", "mail", "--reason", "deploy"))["changed"] is True
+        async with registrar(tocsin.installation):
+            assert (await queues(tocsin, "pause", "mail", "--reason", "deploy"))["changed"] is True
 
 
 async def test_operator_pauses_purges_and_resumes(nats_url: str, tmp_path: Path) -> None:

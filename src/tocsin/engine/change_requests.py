@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from hmac import compare_digest
+from itertools import count
 from typing import Final
-from uuid import uuid4
 
 from .. import subjects
 from ..domain.commit import Commit
@@ -50,8 +50,8 @@ class RequestTooLarge(TocsinError):
     code = "request-too-large"
 
 
-def request_of(key: bytes, write: Append, clock: Clock) -> ChangeRequest:
-    """Return the request for a decision. `key`: the key of the installation.
+def request_of(key: bytes, write: Append, clock: Clock, number: int = 0) -> ChangeRequest:
+    """Return the request for a decision. `key`: the key of the installation; `number`: of the request in its process.
 
     Raises:
         RequestTooLarge: the decision has too many events, or too many bytes.
@@ -63,12 +63,13 @@ def request_of(key: bytes, write: Append, clock: Clock) -> ChangeRequest:
             f"a request of {len(events):,} events has {size:,} bytes; at most {MAX_EVENTS:,} events and {MAX_BYTES:,} bytes are "
             "allowed. Divide it."
         )
+    since = clock.now()
     request = ChangeRequest(
         about=write.scope.split(".")[1],
-        id=uuid4().hex,
+        id=keyed_digest(key, "change-id", number, since.isoformat(), *(event.body for event in events)),
         events=events,
         expect={write.scope: write.expect},
-        since=clock.now(),
+        since=since,
         proof="",
     )
     return request.changed(proof=_proof(key, request))
@@ -152,6 +153,7 @@ class ChangeRequests:
         self._key = key
         self._clock = clock
         self._open: set[_Open] = set()
+        self._numbers = count()
 
     @property
     def are_open(self) -> bool:
@@ -166,7 +168,7 @@ class ChangeRequests:
     async def store(self, writes: Sequence[Append]) -> list[Written]:
         """Have decisions stored; return the result of each, in order."""
         try:
-            requests = [request_of(self._key, write, self._clock) for write in writes]
+            requests = [request_of(self._key, write, self._clock, next(self._numbers)) for write in writes]
         except RequestTooLarge as error:
             return [Written((), error) for _ in writes]
         opened = [_Open(write) for write in writes]

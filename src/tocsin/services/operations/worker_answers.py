@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from secrets import token_hex
 from typing import Final
 
 from pydantic import JsonValue
@@ -142,7 +141,11 @@ async def extend(log: EventLog, held: Held, *, key: bytes, asked: float | None =
     seconds = asked or held.claim.message.lease or held.task.message.timeout
     report = _report(held, key, lease=seconds)
     subject, scope = subjects.subject_of(report), subjects.scope_of(held.task.message)
-    await log.publish(subject, report, message_id=ids.report_id(report.proof or "", f"{subject}.{token_hex(8)}"))
+    await log.publish(
+        subject,
+        report,
+        message_id=ids.report_id(report.proof or "", f"{subject}.{held.found.facts[-1].sequence}.{seconds}"),
+    )
     # The lease may have ended before, and the worker must learn so.
     state = execution.fold(await log.load(scope))
     step = state.steps.get(report.step)
