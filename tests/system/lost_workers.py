@@ -117,7 +117,7 @@ def judged(everything: StoredEvents, kills: list[Kill]) -> Losses:
             waits.append(round((others[0].time - killed.time).total_seconds(), 1))
     if len(everything.facts(Completed)) != len(claims):
         problems.append(f"{len(claims)} executions started, and {len(everything.facts(Completed))} completed")
-    if everything.facts(RetryScheduled) or everything.facts(Failed):
+    if len(everything.facts(RetryScheduled)) + len(everything.facts(Failed)):
         problems.append("an attempt failed")
     return Losses(len(kills), len(waits), median(waits or [0.0]), max(waits, default=0.0), problems)
 

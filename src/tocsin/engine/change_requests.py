@@ -51,7 +51,9 @@ class RequestTooLarge(TocsinError):
 
 
 def request_of(key: bytes, write: Append, clock: Clock, number: int = 0) -> ChangeRequest:
-    """Return the request for a decision. `key`: the key of the installation; `number`: of the request in its process.
+    """Return the request for a decision.
+
+    `key`: the key of the installation; `number`: of the request in its process.
 
     Raises:
         RequestTooLarge: the decision has too many events, or too many bytes.
