@@ -200,7 +200,7 @@ async def test_signal_for_timezone_data_ends_no_process(tocsin: Site) -> None:
 
 async def busy_worker(tocsin: Site, seconds: float) -> Program:
     """A worker in the middle of a long task."""
-    tocsin.start("planner", "dag-advancer", "lease-keeper", "matcher")
+    tocsin.start("planner", "dag-advancer", "retrier", "matcher")
     worker = tocsin.start_worker()
     await tocsin.ready()
     await tocsin.apply(
