@@ -405,7 +405,8 @@ class Commits:
     async def process(self, early: Sequence[str] = ()) -> tuple[CommitProcess, CommitView]:
         """Return the reader and writer of the log, and the view of all parts (`view`)."""
         process, view = await self._process(early, is_lasting=True)
-        if self._view.done() and (self._view.exception() or (self._shown and self._shown.is_over)):
+        # The view of a reader stores by requests, which only operators may make: stages have their own.
+        if self._view.done() and (self._view.exception() or self._shown is None or self._shown.is_over):
             self._view = asyncio.get_running_loop().create_future()
         if not self._view.done():  # the parts of an installation share the view of its first process, which ends last
             self._view.set_result(view)
