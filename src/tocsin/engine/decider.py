@@ -331,6 +331,7 @@ class Decider:
                     self._append(cause, event, now)
                 view.changed.add(change.ref)
             elif isinstance(change, Send):
+                view.sent.add(change.message_id)
                 self.batch.effects.append((cause.by, change))
         if step.signals:
             take = cause.subscription.on_signal if isinstance(cause, MessageCause) else None
