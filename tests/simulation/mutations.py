@@ -463,7 +463,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
             Edit(TaskLanes._next, "function, -priority))", "function, priority))"),
         ),
     ),
-    bug("read no priority of a task", FollowedTasks._dispatch, "priority=head.priority", "priority=0"),
+    bug("read no priority of a task", FollowedTasks._dispatch, "priority=fact.priority", "priority=0"),
     bug(
         "dispatch a retry without its priority",
         tasks._task,
