@@ -2,22 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from typing_extensions import override
 
-from tests.commits.processes import bound
+from tests.commits.members import SECRET, Members
 from tocsin import subjects
-from tocsin.adapters.commit_view import CommitView
-from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
-from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.bootstrap import log_reader
-from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
-from tocsin.bootstrap.commits import of_loop
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     ChangeRequest,
@@ -35,10 +30,8 @@ from tocsin.engine.change_requests import MAX_BYTES, MAX_EVENTS, RequestTooLarge
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.ports import Append, LogUnavailable, SequenceConflict
 from tocsin.ports.commit_log import Bodies, StoredBody
-from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.subjects import Stream
 
-SECRET = b"1" * 32
 FORGOTTEN = b'{"v":1,"name":"a","agent_id":"1","type":"forgotten"}'
 
 
@@ -78,43 +71,15 @@ class FollowedLog(InMemoryCommitLog):
             self.followers -= 1
 
 
-class World:
-    """A log, a process with stages, and processes without any."""
+class World(Members):
+    """A log with members, and requests to it."""
+
+    log: FollowedLog
 
     def __init__(self) -> None:
-        self.clock = LoopClock()
-        self.log = FollowedLog(self.clock)
-        self.inputs = InMemoryEventLog(self.clock)
-        self.projections = InMemoryProjections(self.clock)
-        self._names = 0
-
-    def _process(self) -> tuple[CommitProcess, CommitView]:
-        self._names += 1
-        process = CommitProcess(
-            self.log,
-            self.inputs,
-            self.clock,
-            SECRET,
-            installation="tocsin",
-            name=f"p{self._names}",
-            turns=InMemoryTurnChannel(),
-            projections=self.projections,
-        )
-        assert process.snapshots is not None
-        return process, CommitView(self.log, PARTITION, process.seal, process.snapshots)
-
-    @asynccontextmanager
-    async def deciding(self) -> AsyncIterator[tuple[CommitView, CommitLoop]]:
-        process, view = self._process()
-        stages = [*bound(), of_loop(REGISTRAR.bind(Registrar(SECRET)))]
-        async with process.running(stages, view) as loop:
-            yield view, loop
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[CommitView]:
-        process, view = self._process()
-        async with process.reading(view):
-            yield view
+        clock = LoopClock()
+        super().__init__(FollowedLog(clock), clock)
+        self._requests = count()
 
     async def publish(self, request: ChangeRequest, subject: str | None = None) -> int:
         """Store a request as its publisher does."""
@@ -122,7 +87,7 @@ class World:
         return await self.inputs.publish(subject, request, message_id=f"{request.id}{subject}")
 
     def request(self, *events: Message, expect: int = 0, key: bytes = SECRET) -> ChangeRequest:
-        return request_of(key, Append(events, expect), self.clock)
+        return request_of(key, Append(events, expect), self.clock, next(self._requests))
 
 
 @pytest.fixture
@@ -232,6 +197,16 @@ async def test_letter_that_left_is_resolved_soon_or_never(world: World) -> None:
         await taken(loop, sequence)
         assert await view.tail("dead-letter.a.new.>") == 1
         assert await view.tail("dead-letter.a.old.>") == 0
+
+
+async def test_equal_requests_of_two_processes_are_two(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the same time; the server would keep one of two messages with the same id."""
+    now = world.clock.now()
+    monkeypatch.setattr(world.clock, "now", lambda: now)
+    async with world.deciding(), world.reading() as first, world.reading() as second:
+        requests = (process.append(QueuePaused(queue="q"), expect=0) for process in (first, second))
+        results = await asyncio.gather(*requests, return_exceptions=True)
+        assert sorted(map(type, results), key=str) == [int, SequenceConflict]
 
 
 async def test_large_request_is_refused_at_once(world: World) -> None:

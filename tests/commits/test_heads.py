@@ -2,24 +2,20 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import pytest
 from typing_extensions import override
 
-from tests.commits.processes import bound
+from tests.commits.members import SECRET, Members
 from tocsin import subjects
 from tocsin.adapters.commit_view import CommitView
-from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
-from tocsin.adapters.memory.event_log import InMemoryEventLog
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.scope_tails import stays
-from tocsin.adapters.system_clock import SystemClock
-from tocsin.bootstrap.commit_process import KEY, PARTITION, CommitProcess
-from tocsin.bootstrap.commits import of_loop
+from tocsin.bootstrap.commit_process import KEY, PARTITION
 from tocsin.domain.commit import LogHead, Seal
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentSwitched, Defined, Message, QueuePaused, QueueResumed, Resolved
@@ -29,10 +25,8 @@ from tocsin.engine.heads import SHOWN, Heads
 from tocsin.engine.snapshots import LEAST_INTERVAL
 from tocsin.ports import SequenceConflict
 from tocsin.ports.commit_log import Bodies
-from tocsin.stages.registrar import REGISTRAR, Registrar
 from tocsin.subjects import Bucket, Stream
 
-SECRET = b"1" * 32
 SCOPES: dict[str, Callable[[int], Message]] = {
     "ledger.a.>": lambda n: defined("a", n),
     "ledger.b.>": lambda n: defined("b", n),
@@ -50,7 +44,7 @@ class CountedLog(InMemoryCommitLog):
     """Notes the sequences from which readers followed it."""
 
     def __init__(self) -> None:
-        super().__init__(SystemClock())
+        super().__init__(LoopClock())
         self.followed = list[int]()
 
     @override
@@ -60,47 +54,15 @@ class CountedLog(InMemoryCommitLog):
             yield batch
 
 
-class World:
+class World(Members):
     """A log, and processes that begin to read it."""
 
+    log: CountedLog
+
     def __init__(self) -> None:
-        self.log = CountedLog()
-        self.inputs = InMemoryEventLog(LoopClock())
-        self.projections = InMemoryProjections(LoopClock())
+        super().__init__(CountedLog(), LoopClock())
         self.seal = Seal("tocsin", PARTITION, {KEY: SECRET})
         self._later = datetime.now(UTC)
-        self._names = 0
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[tuple[CommitView, CommitLoop]]:
-        """Run a process with all stages."""
-        process, view = self._process()
-        stages = [*bound(), of_loop(REGISTRAR.bind(Registrar(SECRET)))]
-        async with process.running(stages, view) as loop:
-            yield view, loop
-
-    @asynccontextmanager
-    async def reading(self) -> AsyncIterator[CommitView]:
-        """Run a process without stages."""
-        process, view = self._process()
-        async with process.reading(view):
-            yield view
-
-    def _process(self) -> tuple[CommitProcess, CommitView]:
-        self._names += 1
-        process = CommitProcess(
-            self.log,
-            self.inputs,
-            SystemClock(),
-            SECRET,
-            installation="tocsin",
-            name=f"p{self._names}",
-            turns=InMemoryTurnChannel(),
-            projections=self.projections,
-        )
-        assert process.snapshots is not None
-        self.snapshots = process.snapshots
-        return process, CommitView(self.log, PARTITION, process.seal, process.snapshots)
 
     async def save(self, loop: CommitLoop) -> None:
         """Write a snapshot."""
@@ -123,7 +85,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 async def store(world: World, count: int) -> LogHead:
     """Store definitions of some jobs, a commit each; return the place after them."""
-    async with world.running() as (view, loop):
+    async with world.deciding() as (view, loop):
         for number in range(count):
             await view.append(defined(f"job-{number}"), expect=0)
         return loop.head
@@ -132,7 +94,7 @@ async def store(world: World, count: int) -> LogHead:
 async def test_process_without_stages_begins_at_a_shown_head(world: World) -> None:
     newest = await store(world, 20)
     await world.show(LogHead(KEY), newest)
-    async with world.running():
+    async with world.deciding():
         world.log.followed.clear()
         async with world.reading() as view:
             assert world.log.followed == [newest.sequence]
@@ -143,7 +105,7 @@ async def test_process_without_stages_begins_at_a_shown_head(world: World) -> No
 
 async def test_scope_that_stays_is_read_once(world: World) -> None:
     await store(world, 20)
-    async with world.running(), world.reading() as reader, world.reading() as writer:
+    async with world.deciding(), world.reading() as reader, world.reading() as writer:
         assert await reader.load("agent.x.all.>") == []
         world.log.followed.clear()
         number = await writer.append(AgentSwitched(name="x", enabled=False), expect=0)
@@ -153,7 +115,7 @@ async def test_scope_that_stays_is_read_once(world: World) -> None:
 
 
 async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -> None:
-    async with world.running() as (view, loop):
+    async with world.deciding() as (view, loop):
         for number in range(5):
             await view.append(defined(f"job-{number}"), expect=0)
         place = loop.head
@@ -203,7 +165,7 @@ async def test_forged_heads_are_not_trusted(world: World, what: str) -> None:
 
 async def test_process_without_stages_distrusts_a_forged_snapshot(world: World) -> None:
     """The snapshot is whole and hides the events of a job, but no commit names it."""
-    async with world.running() as (view, loop):
+    async with world.deciding() as (view, loop):
         await view.append(defined("b"), expect=0)
         first = await view.append(defined("a"), expect=0)
         await world.save(loop)
@@ -236,7 +198,7 @@ async def test_guards_hold_wherever_processes_begin(world: World, seed: int) -> 
     """Wherever a process begins, its event is stored exactly if the expected one is the newest of its scope."""
     chance = random.Random(seed)  # noqa: S311 - the same for each seed
     tails, numbers = dict.fromkeys(SCOPES, 0), [0]
-    async with world.running() as (folder, folding):
+    async with world.deciding() as (folder, folding):
         for scope in ("dead-letter.a.d.>",):  # only stages begin it
             tails[scope] = await folder.append(SCOPES[scope](0), expect=0)
         for step in range(25):
@@ -280,7 +242,7 @@ def test_heads_are_few_and_the_nearest_is_found(monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_forgotten_agent_leaves_the_fold_after_a_day(world: World) -> None:
-    async with world.running() as (view, loop):
+    async with world.deciding() as (view, loop):
         number = await view.append(AgentSwitched(name="x", enabled=False), expect=0)
         fold = loop.fold
         assert [one.sequence for one in await view.load("agent.x.all.>")] == [number]

@@ -185,7 +185,7 @@ class CommitProcess:
         """Read the log within the block, while parts of the process need it."""
         self.has_folded.set()
         of = ReadLog(self._log, self._starts, self.seal, self._clock, self._readers, self._report_foreign)
-        requests = ChangeRequests(self._inputs, self._key, self._clock)
+        requests = ChangeRequests(self._inputs, self._key, self._clock, self.name)
         return LogReader(of, view, requests, self._projections, self.name).running()
 
     async def _fold(

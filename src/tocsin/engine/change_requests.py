@@ -50,10 +50,10 @@ class RequestTooLarge(TocsinError):
     code = "request-too-large"
 
 
-def request_of(key: bytes, write: Append, clock: Clock, number: int = 0) -> ChangeRequest:
+def request_of(key: bytes, write: Append, clock: Clock, *names: str | int) -> ChangeRequest:
     """Return the request for a decision.
 
-    `key`: the key of the installation; `number`: of the request in its process.
+    `key`: the key of the installation. `names` distinguish the request from every other.
 
     Raises:
         RequestTooLarge: the decision has too many events, or too many bytes.
@@ -68,7 +68,7 @@ def request_of(key: bytes, write: Append, clock: Clock, number: int = 0) -> Chan
     since = clock.now()
     request = ChangeRequest(
         about=write.scope.split(".")[1],
-        id=keyed_digest(key, "change-id", number, since.isoformat(), *(event.body for event in events)),
+        id=keyed_digest(key, "change-id", *names),
         events=events,
         expect={write.scope: write.expect},
         since=since,
@@ -149,18 +149,14 @@ class _Open:
 class ChangeRequests:
     """The requests of one process, which follows the log while any waits."""
 
-    def __init__(self, inputs: InputLog, key: bytes, clock: Clock) -> None:
-        """`key`: the key of the installation."""
+    def __init__(self, inputs: InputLog, key: bytes, clock: Clock, name: str) -> None:
+        """`key`: the key of the installation. `name`: a name that no other process has."""
         self._inputs = inputs
         self._key = key
         self._clock = clock
+        self._name = name
         self._open: set[_Open] = set()
         self._numbers = count()
-
-    @property
-    def are_open(self) -> bool:
-        """Whether a request waits for its answer."""
-        return bool(self._open)
 
     def take(self, commit: Commit) -> None:
         """Answer the requests that a commit takes."""
@@ -170,7 +166,7 @@ class ChangeRequests:
     async def store(self, writes: Sequence[Append]) -> list[Written]:
         """Have decisions stored; return the result of each, in order."""
         try:
-            requests = [request_of(self._key, write, self._clock, next(self._numbers)) for write in writes]
+            requests = [request_of(self._key, write, self._clock, self._name, next(self._numbers)) for write in writes]
         except RequestTooLarge as error:
             return [Written((), error) for _ in writes]
         opened = [_Open(write) for write in writes]
