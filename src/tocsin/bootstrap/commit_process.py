@@ -153,7 +153,6 @@ class CommitProcess:
 
         Without stages, parts of the process request decisions. `leading`: the leases of the stages; None: this process alone has stages.
         """
-        self.folds = True
         turns = WriteTurns(self.name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             loop, leases, following = await self._fold(stages, view, group, turns, leading)
@@ -199,7 +198,7 @@ class CommitProcess:
         """Fold the log, from the best place that is genuine."""
         while True:
             try:
-                async with aclosing(self._starts.find(stages, self._key, folds=self.folds)) as starts:
+                async with aclosing(self._starts.of_stages(stages, self._key)) as starts:
                     async for start in starts:
                         loop, leases, following = await self._fold_from(start, stages, view, group, turns, leading)
                         if start.is_genuine:
@@ -221,7 +220,7 @@ class CommitProcess:
     ) -> _Folded:
         chain = Chain(self.seal, start.head, self._report_foreign, start.earlier)
         start.fold.on_broken = self._report_broken
-        view.fold, view.is_folding = start.fold, self.folds
+        view.fold, view.is_folding = start.fold, True
         view.begin(chain, start.number)
         writer = CommitWriter(self._log, PARTITION, chain, self._clock)
         leases = leading.leases(stages, self.name, writer, self._readers) if leading is not None and stages else None

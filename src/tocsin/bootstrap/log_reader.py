@@ -76,36 +76,36 @@ class LogStarts:
         self._snapshots = snapshots
         self._heads = heads
 
-    async def find(self, stages: Sequence[BoundStage], key: bytes, *, folds: bool) -> AsyncGenerator[Start, None]:
-        """Yield places to try, the best first; the last is the beginning of the log.
+    async def of_stages(self, stages: Sequence[BoundStage], key: bytes) -> AsyncGenerator[Start, None]:
+        """Yield places to try for a process that folds, the best first.
 
-        A process that folds begins with the fold of a snapshot. Another begins at the newest head that a leader shows, or else at
-        the place of a snapshot. `key`: the key of the fold.
+        The process begins with the fold of a snapshot, or at the beginning of the log. `key`: the key of the fold.
 
         Raises:
             LogUnavailable: the log did not answer.
         """
-        starts = self._of_stages(frozenset(stage.name for stage in stages)) if folds else self._of_readers()
-        async with aclosing(starts):
-            async for start in starts:
-                yield start
+        if self._snapshots is not None:
+            async with aclosing(self._snapshots.candidates(frozenset(stage.name for stage in stages))) as candidates:
+                async for loaded in candidates:
+                    earlier = (self._beginning, *loaded.fold.heads)
+                    yield Start(loaded.fold, loaded.start, loaded.head.number, earlier, loaded.digest, loaded)
         yield Start(Fold(key), self._beginning, 0)
 
-    async def _of_stages(self, stages: frozenset[str]) -> AsyncGenerator[Start, None]:
-        if self._snapshots is None:
-            return
-        async with aclosing(self._snapshots.candidates(stages)) as candidates:
-            async for loaded in candidates:
-                earlier = (self._beginning, *loaded.fold.heads)
-                yield Start(loaded.fold, loaded.start, loaded.head.number, earlier, loaded.digest, loaded)
+    async def of_readers(self) -> AsyncGenerator[Start, None]:
+        """Yield places to try for a process that only reads, the best first.
 
-    async def _of_readers(self) -> AsyncGenerator[Start, None]:
+        The process begins at the newest head that a leader shows, at the place of a snapshot, or at the beginning of the log.
+
+        Raises:
+            LogUnavailable: the log did not answer.
+        """
         if self._heads is not None and (heads := await self._heads.load(self._log, self._partition)):
             newest = heads[-1]
             yield Start(Fold(), newest, newest.number, (self._beginning, *heads[:-1]))
         for place in () if self._snapshots is None else await self._snapshots.places():
             head = place.head.log
             yield Start(Fold(), head, head.number, (self._beginning,), place.digest)
+        yield Start(Fold(), self._beginning, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +222,7 @@ class LogReader:
         """Read up to the end of the log, from the best place that is genuine."""
         while True:
             try:
-                async with aclosing(self._of.starts.find((), b"", folds=False)) as starts:
+                async with aclosing(self._of.starts.of_readers()) as starts:
                     async for start in starts:
                         following = await self._begin_at(start)
                         if start.is_genuine or self._view.fold is not start.fold:  # it goes on from its own place

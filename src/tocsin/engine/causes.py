@@ -330,7 +330,7 @@ class Agenda:
         self._find()
         return alarm in self._alarms.get(alarm.scope, ())
 
-    def next_due(self, now: datetime, *, may_be_late: bool = False) -> DeadlineCause | None:
+    def next_due(self, now: datetime, may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - as `Turns.next` calls it
         """Return the earliest alarm up to a time (UTC); None: no alarm is due.
 
         `look_again` or a new state ends it. `may_be_late`: the alarms of the newest few states may be left out.

@@ -107,10 +107,7 @@ class Pending:
 
         `is_reading`: as in `Turns.next`.
         """
-
-        def due(may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - of one caller
-            return self._agenda.next_due(now, may_be_late=may_be_late)
-
+        due = partial(self._agenda.next_due, now)
         while True:
             cause: Cause | None = None
             if self.first is not None and (not only_proposals or isinstance(self.first, OfPart)):

@@ -4,7 +4,7 @@ Classes have shares; publishers and their jobs take turns.
 
 A long queue of a class does not delay the others: every class has a share of the decisions, and the others get its unused share. Inside a
 class publishers take turns, and the jobs of a publisher within its own; the messages of a job keep their order. No deadline, trigger or enqueue of a
-job comes before a definition of the job that was stored earlier.
+job comes before a change of the job that was requested earlier.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -37,7 +37,7 @@ SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
 _REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value})
 _RUNS: Final = frozenset({"trigger", "enqueue"})
-_DEFINITION: Final = "change."
+_CHANGE: Final = "change."
 """The beginning of the subjects of requests that change a job, or what its executions depend on."""
 
 
@@ -111,8 +111,8 @@ class Turns:
         self._now = 0.0
         self._had = [False for _ in Kind]
         """Whether each class had something at the last turn."""
-        self._definitions: dict[str, Counter[tuple[str, str]]] = {}
-        """The number of definitions that wait in turns, by job and turn."""
+        self._changes: dict[str, Counter[tuple[str, str]]] = {}
+        """The number of changes that wait in turns, by job and turn."""
         self._first: deque[MessageCause] = deque()
         """The messages before all turns."""
         self.inputs = 0
@@ -144,11 +144,11 @@ class Turns:
             return None
         if kind is Kind.TIMES:
             assert deadline is not None  # noqa: S101 - it is the reason for this turn
-            if self._definitions and self._bring_forward(subjects.job_of(deadline.scope)):
+            if self._changes and self._bring_forward(subjects.job_of(deadline.scope)):
                 return self._taken(self._first.popleft())
             return deadline
         queue = self._queues[kind]
-        is_about_job = self._definitions and kind is not Kind.REPORTS and not _is_definition(call := queue.first())
+        is_about_job = self._changes and kind is not Kind.REPORTS and not _is_change(call := queue.first())
         if is_about_job and self._bring_forward(_job_of(call), call.recorded.time):
             return self._taken(self._first.popleft())
         return self._taken(queue.take())
@@ -192,7 +192,7 @@ class Turns:
         removed, calls, stages = list[MessageCause](), list(self), frozenset(stages)
         for queue in self._queues:
             queue.publishers.clear()
-        self._definitions.clear()
+        self._changes.clear()
         self._first.clear()
         self.inputs = 0
         for call in calls:
@@ -217,25 +217,25 @@ class Turns:
     def _count(self, call: MessageCause, change: int) -> None:
         if call.source != EVENTS:
             self.inputs += change
-        if call.recorded.subject.startswith(_DEFINITION):
-            counts = self._definitions.setdefault(_job_of(call), Counter())
+        if _is_change(call):
+            counts = self._changes.setdefault(_job_of(call), Counter())
             counts[subjects.turn_of(call.recorded.subject)] += change
             if not +counts:
-                del self._definitions[_job_of(call)]
+                del self._changes[_job_of(call)]
 
     def _bring_forward(self, job: str, before: datetime | None = None) -> bool:
-        """Let the definitions of a job that were stored before a time go first."""
-        for turn in list(self._definitions.get(job, ())):
+        """Let the changes of a job that were requested before a time go first."""
+        for turn in list(self._changes.get(job, ())):
             self._first.extend(
                 self._queues[Kind.OPERATORS].take_until(
-                    turn, lambda call: _is_definition(call) and (before is None or call.recorded.time <= before)
+                    turn, lambda call: _is_change(call) and (before is None or call.recorded.time <= before)
                 )
             )
         return bool(self._first)
 
 
-def _is_definition(call: MessageCause) -> bool:
-    return call.recorded.subject.startswith(_DEFINITION)
+def _is_change(call: MessageCause) -> bool:
+    return call.recorded.subject.startswith(_CHANGE)
 
 
 def _job_of(call: MessageCause) -> str:

@@ -1,4 +1,4 @@
-"""Events of job locks, of leader leases and of agents."""
+"""Events of job locks and of agents."""
 
 from datetime import datetime
 from typing import Literal
