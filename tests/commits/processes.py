@@ -1,9 +1,10 @@
 """The pure stages on the log of commits in memory, in processes of any layout."""
 
+import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import count
@@ -246,6 +247,12 @@ class Runner:
         """Have positions stored that no event took along."""
         self._installation.clock.advance(1.5)
         await self.run()
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - nothing is announced
+            await asyncio.sleep(0.01)
 
 
 def same_state(one: Fold, other: Fold) -> bool:

@@ -1,7 +1,7 @@
 """Requests of processes without stages, which the registrar decides."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import count
 
@@ -9,6 +9,7 @@ import pytest
 from typing_extensions import override
 
 from tests.commits.members import SECRET, Members
+from tests.commits.processes import until
 from tocsin import subjects
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
@@ -37,12 +38,6 @@ FORGOTTEN = b'{"v":1,"name":"a","agent_id":"1","type":"forgotten"}'
 
 def defined(job: str, number: int = 0) -> Defined:
     return Defined(job=job, definition=JobDefinition(name=job, function="f", description=str(number)))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - nothing is announced
-            await asyncio.sleep(0.01)
 
 
 async def taken(loop: CommitLoop, sequence: int) -> None:

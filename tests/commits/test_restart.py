@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tests.clocks import ShiftedClock
-from tests.commits.processes import bound, same_state
+from tests.commits.processes import bound, same_state, until
 from tests.conformance.worlds import NatsWorld, nats_streams
 from tocsin import subjects
 from tocsin.adapters.memory.archive import InMemoryProjections
@@ -53,18 +53,21 @@ class Place:
         self.snapshots = Snapshots(world.projections, KEY)
         self._later = datetime.now(UTC)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[CommitLoop]:
-        process = CommitProcess(
+    def process(self, name: str = "process") -> CommitProcess:
+        return CommitProcess(
             self.log,
             self.world.streams,
             SystemClock(),
             KEY,
             installation=self.world.names.root,
-            name="process",
+            name=name,
             turns=InMemoryTurnChannel(),
             projections=self.world.projections,
         )
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[CommitLoop]:
+        process = self.process()
         assert process.snapshots is not None
         self.snapshots = process.snapshots
         async with process.running(bound(), Watching()) as loop:
@@ -99,13 +102,6 @@ class Place:
         assert await self.snapshots.save_if_due(loop, self._later)
         assert not await self.snapshots.save_if_due(loop, self._later + timedelta(minutes=30))  # nothing changed
         return number
-
-
-async def until(holds: object) -> None:
-    assert callable(holds)
-    async with asyncio.timeout(20):
-        while not holds():  # noqa: ASYNC110 - nothing is announced
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -152,19 +148,9 @@ class Silent(InMemoryProjections):
 
 
 async def test_process_waits_until_snapshots_can_be_read() -> None:
-    clock = LoopClock()
-    inputs = InMemoryEventLog(clock)
-    buckets = Silent(clock)
-    process = CommitProcess(
-        InMemoryCommitLog(clock),
-        inputs,
-        clock,
-        KEY,
-        installation="i",
-        name="process",
-        turns=InMemoryTurnChannel(),
-        projections=buckets,
-    )
+    clock, turns = LoopClock(), InMemoryTurnChannel()
+    log, inputs, buckets = InMemoryCommitLog(clock), InMemoryEventLog(clock), Silent(clock)
+    process = CommitProcess(log, inputs, clock, KEY, installation="i", name="p", turns=turns, projections=buckets)
     async with asyncio.timeout(20), process.running(bound(), Watching()):
         assert buckets.silent == 0
 

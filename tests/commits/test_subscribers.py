@@ -11,15 +11,12 @@ from faststream.specification import AsyncAPI
 from nats.aio.client import Client
 from typing_extensions import override
 
-from tests.commits.processes import NAMES, bound
-from tests.commits.test_restart import KEY, Place, Watching, until
+from tests.commits.processes import NAMES, bound, until
+from tests.commits.test_restart import Place, Watching
 from tests.commits.test_restart import place as place  # noqa: PLC0414 - a fixture
 from tocsin import subjects
-from tocsin.adapters.memory.commit_log import InMemoryTurnChannel
 from tocsin.adapters.nats.consumers import fed_subscribers
 from tocsin.adapters.nats.consumers.fed_subscribers import FedSubscribers
-from tocsin.adapters.system_clock import SystemClock
-from tocsin.bootstrap.commit_process import CommitProcess
 from tocsin.bootstrap.stage_runner import _Broker
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined, Trigger
@@ -58,17 +55,7 @@ class Site:
 
     @asynccontextmanager
     async def running(self, name: str = "process") -> AsyncIterator[CommitLoop]:
-        world = self.place.world
-        process = CommitProcess(
-            self.place.log,
-            world.streams,
-            SystemClock(),
-            KEY,
-            installation=world.names.root,
-            name=name,
-            turns=InMemoryTurnChannel(),
-            projections=world.projections,
-        )
+        process = self.place.process(name)
         process.passes = self.fed
         await self.broker.start()
         try:

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from tests.commits.test_restart import KEY, Watching, until
+from tests.commits.processes import until
+from tests.commits.test_restart import KEY, Watching
 from tocsin import subjects
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel

@@ -334,6 +334,28 @@ async def test_closed_window_that_a_copy_left_ends(world: World) -> None:
     assert await inputs(world) == [2, 3]
 
 
+async def test_damaged_window_holds_up_no_other(world: World) -> None:
+    """Another copy lists the windows too. The events of the key wait until an operator deletes the entry."""
+    await world.define(JOB)
+    async with listening(world) as listener, listening(world) as other:
+        shop = Shop(world, listener)
+        await shop.publish("a", 2)
+        await shop.publish("b", 3)
+        key = subjects.debounce_key(ids.debounce_window(shop.name, "a"))
+        _, revision = await world.projections.get(Bucket.TRIGGERS, key) or (b"", 0)
+        await world.projections.put(Bucket.TRIGGERS, key, b'{"job":', expect=revision)
+        late = shop.message("a", 4)
+        await listener.handle(shop.name, [late])
+        assert late.answers == ["again after 2 s"]
+        await Shop(world, other).pass_time(31)
+        assert await inputs(world) == [3]
+        await shop.pass_time(31)
+        await world.projections.remove(Bucket.TRIGGERS, key)
+        await listener.handle(shop.name, [late])
+        await shop.pass_time(31)
+    assert await inputs(world) == [3, 4]
+
+
 async def test_keys_of_a_trigger_are_limited(world: World) -> None:
     """Events beyond the limit stay in their stream, and open windows when others are forgotten."""
     await world.define(JOB)

@@ -10,6 +10,8 @@ from math import ceil
 from operator import itemgetter
 from typing import Final
 
+from pydantic import ValidationError
+
 from ... import subjects, telemetry
 from ...domain import debounce, ids
 from ...domain.debounce import KeyCount, Window, WindowClosed
@@ -41,7 +43,8 @@ LIST_INTERVAL_S: Final = 30.0
 """How often a copy of the stage looks for windows of copies that are lost."""
 LIST_PAUSE: Final = 100
 """The shortest such pause, in times of the last look's length."""
-RETRY_REFUSED: Final = timedelta(seconds=30)
+RETRY: Final = timedelta(seconds=30)
+"""The pause until a window is looked at again that is unreadable, or whose request was refused."""
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
@@ -59,6 +62,12 @@ class TooManyKeys(LogUnavailable):
 
     Its event waits longer than others that come again.
     """
+
+
+class UnreadableWindow(LogUnavailable):
+    """The entry of a window is damaged, so the events of its key wait."""
+
+    code = "unreadable-window"
 
 
 class Debouncer:
@@ -126,7 +135,7 @@ class Debouncer:
         bucket_key = subjects.debounce_key(window_id)
         for _ in range(_TRIES):
             entry = await self._projections.get(Bucket.TRIGGERS, bucket_key)
-            before = window = None if entry is None else Window.model_validate_json(entry[0])
+            before = window = None if entry is None else _window(bucket_key, entry[0])
             replaced: list[EventReference] = []
             try:
                 for event in sorted(events, key=lambda each: (each.place.time, each.place.sequence)):
@@ -224,7 +233,12 @@ class Debouncer:
         """
         if (began := self._clock.monotonic()) >= self._list_at:
             for key, value in (await self._projections.entries(Bucket.TRIGGERS, subjects.debounce_key("*"))).items():
-                if (window := Window.model_validate_json(value)).request is not None:
+                try:
+                    window = _window(key, value)
+                except UnreadableWindow as error:
+                    _log.error("window unreadable, left alone", action="unreadable", error=str(error))
+                    continue
+                if window.request is not None:
                     self._ends.setdefault(key.rpartition(".")[2], window.until)
             took = self._clock.monotonic() - began
             self._list_at = began + max(LIST_INTERVAL_S, LIST_PAUSE * took)
@@ -242,7 +256,10 @@ class Debouncer:
             return
         except RequestRefused as error:
             _log.error("request of a window refused; retrying", action="request-refused", error=str(error))
-            again = now + RETRY_REFUSED
+            again = now + RETRY
+        except UnreadableWindow as error:
+            _log.error("window unreadable; retrying", action="unreadable", error=str(error))
+            again = now + RETRY
         if again is None:
             self._ends.pop(window_id, None)
         else:
@@ -255,7 +272,7 @@ class Debouncer:
         """
         key = subjects.debounce_key(window_id)
         entry = await self._projections.get(Bucket.TRIGGERS, key)
-        window = None if entry is None else Window.model_validate_json(entry[0])
+        window = None if entry is None else _window(key, entry[0])
         if entry is None or window is None or (request := window.request) is None:
             return None
         if now < window.until and not window.is_closed:
@@ -281,6 +298,16 @@ class Debouncer:
         ignored = ignored_event(job, trigger_id, place, reason, key or None)
         message_id = ids.ignored_event_id(self._key, trigger_id, place.stream, place.sequence, place.time)
         return Send(subjects.subject_of(ignored), ignored, message_id)
+
+
+def _window(key: str, value: bytes) -> Window:
+    try:
+        return Window.model_validate_json(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]["msg"]
+        raise UnreadableWindow(
+            f"entry {key} of the bucket `triggers`: {problem}. Restore or delete the entry"
+        ) from None
 
 
 def _pause(behind: timedelta) -> timedelta:
