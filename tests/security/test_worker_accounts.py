@@ -44,6 +44,7 @@ from tocsin.services.operations import execution_requests
 from tocsin.services.operations.execution_output import read_output
 from tocsin.services.operations.lookup import find
 from tocsin.settings import Settings, SettingsError
+from tocsin.subjects import MATCHER
 
 ID: Final = "01890f3e-0000-7000-8000-000000000001"
 
@@ -176,7 +177,8 @@ async def test_worker_does_everything_without_jetstream(
         await tocsin.until(lambda: tocsin.facts("agent.all-1.*.ended", AgentEnded))
         [released] = await tocsin.ended("held", Released)
         assert released.reason == "handed_back"
-        assert len((await StoredEvents.of(tocsin.log)).facts(Report)) == 2
+        reports = (await StoredEvents.of(tocsin.log)).facts(Report)
+        assert [recorded.message.worker for recorded in reports] == ["all-1", "all-1", MATCHER]
         assert await tocsin.of_executions("held", ExecutionFact)
     assert "Violation" not in either.log[before:]
 
