@@ -5,6 +5,7 @@ stage ends the windows that it knows, its own and those that it finds in the buc
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from math import ceil
 from operator import itemgetter
@@ -233,13 +234,9 @@ class Debouncer:
         """
         if (began := self._clock.monotonic()) >= self._list_at:
             for key, value in (await self._projections.entries(Bucket.TRIGGERS, subjects.debounce_key("*"))).items():
-                try:
-                    window = _window(key, value)
-                except UnreadableWindow as error:
-                    _log.error("window unreadable, left alone", action="unreadable", error=str(error))
-                    continue
-                if window.request is not None:
-                    self._ends.setdefault(key.rpartition(".")[2], window.until)
+                with suppress(UnreadableWindow):
+                    if (window := _window(key, value)).request is not None:
+                        self._ends.setdefault(key.rpartition(".")[2], window.until)
             took = self._clock.monotonic() - began
             self._list_at = began + max(LIST_INTERVAL_S, LIST_PAUSE * took)
         if not any(until <= self._clock.now() for until in self._ends.values()):
@@ -254,11 +251,8 @@ class Debouncer:
             again = await self._end(window_id, now)
         except SequenceConflict:  # another event came, or another copy ends it
             return
-        except RequestRefused as error:
-            _log.error("request of a window refused; retrying", action="request-refused", error=str(error))
-            again = now + RETRY
-        except UnreadableWindow as error:
-            _log.error("window unreadable; retrying", action="unreadable", error=str(error))
+        except (RequestRefused, UnreadableWindow) as error:
+            _log.error("window not ended; retrying", action="window-not-ended", error=str(error))
             again = now + RETRY
         if again is None:
             self._ends.pop(window_id, None)
@@ -305,9 +299,8 @@ def _window(key: str, value: bytes) -> Window:
         return Window.model_validate_json(value)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]["msg"]
-        raise UnreadableWindow(
-            f"entry {key} of the bucket `triggers`: {problem}. Restore or delete the entry"
-        ) from None
+        _log.error("window unreadable, left alone", action="unreadable", key=key, error=problem)
+        raise UnreadableWindow(f"entry {key} of the bucket `triggers`: {problem}. Restore or delete it") from None
 
 
 def _pause(behind: timedelta) -> timedelta:
