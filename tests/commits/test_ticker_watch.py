@@ -21,7 +21,8 @@ from tests.stages.world import World
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.domain.events import Passed
 from tocsin.domain.schedule import TimezoneDatabase, install, timezone_database, timezones
-from tocsin.engine.ticker_watch import LOOK_INTERVAL_S, RETRY_S, Heartbeat, TickerWatch, report_missed
+from tocsin.engine.displays import INTERVAL_S
+from tocsin.engine.ticker_watch import LOOK_INTERVAL_S, Heartbeat, TickerWatch, report_missed
 from tocsin.engine.timezone_refresh import TimezoneReport
 from tocsin.subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
 from tocsin.testing import settle
@@ -153,7 +154,7 @@ async def test_leader_logs_and_counts_what_was_missed(metrics: InMemoryMetricRea
         await world.define({"name": "a.job", "schedule": "* * * * *", "function": "f", "catch_up": "skip"})
         world.clock.advance(10 * 60 + 30)
         await world.run(world.ticker)
-        world.clock.advance(RETRY_S)
+        world.clock.advance(INTERVAL_S)
         await settle()
         reporting.cancel()
     found = [(one["log_level"], one["job"], one["count"]) for one in lines if one.get("action") == "missed"]

@@ -44,7 +44,7 @@ from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from .effects import Effects
 from .leading import Leading
-from .log_reader import LogReader, LogStarts, ReadLog, Start
+from .log_reader import LogReader, LogStarts, ReadLog, Start, until_answered
 
 
 class View(Watcher, Protocol):
@@ -63,7 +63,6 @@ _Folded: TypeAlias = "tuple[CommitLoop, StageLeases | None, asyncio.Task[None]]"
 """A loop that has folded the log, and the parts that go on with it."""
 KEY: Final = FIRST_KEY
 PARTITION: Final = FIRST_PARTITION
-PAUSE_S: Final = 0.5
 
 _log = telemetry.get_logger("tocsin")
 
@@ -155,7 +154,8 @@ class CommitProcess:
         """
         turns = WriteTurns(self.name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
-            loop, leases, following = await self._fold(stages, view, group, turns, leading)
+            fold = partial(self._fold, stages, view, group, turns, leading)
+            loop, leases, following = await until_answered(fold, self._clock, "the process waits")
             view.proposals = self.folding = loop
             self.has_folded.set()
             readers = (self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams))
@@ -196,18 +196,14 @@ class CommitProcess:
         leading: Leading | None,
     ) -> _Folded:
         """Fold the log, from the best place that is genuine."""
-        while True:
-            try:
-                async with aclosing(self._starts.of_stages(stages, self._key)) as starts:
-                    async for start in starts:
-                        loop, leases, following = await self._fold_from(start, stages, view, group, turns, leading)
-                        if start.is_genuine:
-                            return loop, leases, following
-                        start.refuse()
-                        following.cancel()
-            except LogUnavailable as error:
-                _log.info("snapshots not readable yet", action="log-unavailable", error=str(error))
-                await self._clock.sleep(PAUSE_S)
+        async with aclosing(self._starts.of_stages(stages, self._key)) as starts:
+            async for start in starts:
+                folded = await self._fold_from(start, stages, view, group, turns, leading)
+                if start.is_genuine:
+                    return folded
+                start.refuse()
+                folded[-1].cancel()
+        raise LogUnavailable("no place of the log is genuine")
 
     async def _fold_from(
         self,
@@ -290,23 +286,21 @@ class CommitProcess:
 
         None: the log begins later.
         """
-        while True:
+
+        async def load() -> Fold | None:
             fold = Fold(self._key)
             fold.stages = frozenset(stage.name for stage in stages)
-            try:
-                return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, self.snapshots)
-            except LogUnavailable as error:
-                _log.info("a decision waits for JetStream", action="log-unavailable", error=str(error))
-                await self._clock.sleep(PAUSE_S)
+            return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, self.snapshots)
+
+        return await until_answered(load, self._clock, "a decision waits")
 
     async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
         filters = {stream: _filters(stages, stream) for stream in (Stream.REQUESTS, Stream.REPORTS)}
-        while True:
-            try:
-                return {s: max(await self._inputs.tails(*of_stream)) for s, of_stream in filters.items() if of_stream}
-            except LogUnavailable as error:
-                _log.info("decisions wait for JetStream", action="log-unavailable", error=str(error))
-                await self._clock.sleep(PAUSE_S)
+
+        async def read() -> dict[Stream, int]:
+            return {s: max(await self._inputs.tails(*of_stream)) for s, of_stream in filters.items() if of_stream}
+
+        return await until_answered(read, self._clock, "decisions wait")
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
         READER.set(partial(self._readers.note, stream.value))

@@ -37,6 +37,19 @@ _NAMED: Final = SUBJECTS[NamedSnapshot]
 _log = telemetry.get_logger("tocsin")
 
 
+async def until_answered(ask: Callable[[], Awaitable[T]], clock: Clock, waits: str) -> T:
+    """Ask the log again until it answers, and return the answer.
+
+    `waits`: what waits for the log, for people.
+    """
+    while True:
+        try:
+            return await ask()
+        except LogUnavailable as error:
+            _log.info(f"{waits} for JetStream", action="log-unavailable", error=str(error))
+            await clock.sleep(PAUSE_S)
+
+
 class Start(NamedTuple):
     """A place at which a process can begin."""
 
@@ -203,7 +216,7 @@ class LogReader:
         """Read while the log is needed, until cancelled."""
         while True:
             await self._wanted.wait()
-            following = await self._begin()
+            following = await until_answered(self._begin, self._clock, "the reader of the log waits")
             try:
                 while self._is_used() and not following.done():
                     await self._clock.sleep(IDLE_S)
@@ -220,19 +233,15 @@ class LogReader:
 
     async def _begin(self) -> "asyncio.Task[None]":
         """Read up to the end of the log, from the best place that is genuine."""
-        while True:
-            try:
-                async with aclosing(self._of.starts.of_readers()) as starts:
-                    async for start in starts:
-                        following = await self._begin_at(start)
-                        if start.is_genuine or self._view.fold is not start.fold:  # it goes on from its own place
-                            self._begun.set()
-                            return following
-                        start.refuse()
-                        following.cancel()
-            except LogUnavailable as error:
-                _log.info("places of the log not readable yet", action="log-unavailable", error=str(error))
-                await self._clock.sleep(PAUSE_S)
+        async with aclosing(self._of.starts.of_readers()) as starts:
+            async for start in starts:
+                following = await self._begin_at(start)
+                if start.is_genuine or self._view.fold is not start.fold:  # it goes on from its own place
+                    self._begun.set()
+                    return following
+                start.refuse()
+                following.cancel()
+        raise LogUnavailable("no place of the log is genuine")
 
     async def _begin_at(self, start: Start) -> "asyncio.Task[None]":
         if self._chain is None or start.number > self._chain.head.number:

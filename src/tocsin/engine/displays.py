@@ -7,7 +7,7 @@ costs no message, and a failed write is made again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
 from typing import Final, Protocol
@@ -28,7 +28,7 @@ from .daily_quotas import use_scope
 from .fold import Fold
 
 INTERVAL_S: Final = 1.0
-"""Time between two updates of a display."""
+"""Time between two updates of a display, and before a follower goes on after an outage."""
 ROUND_S: Final = 10.0
 """Time between two reads of all shown locks; the shortest lifetime of an entry is six times as long."""
 _PREFIX: Final = subjects.lock_key("")
@@ -48,6 +48,31 @@ class HasFold(Protocol):
 
     proposals: Proposals
     fold: Fold
+
+
+async def news(
+    log: EventLog, stream: Stream, filters: Sequence[str], clock: Clock, begin: Callable[[], None] = lambda: None
+) -> AsyncGenerator[Recorded[Message], None]:
+    """Yield the messages that are stored from now on, also after outages.
+
+    `begin` is called before the first message, once it is known which messages are new.
+    """
+    after: int | None = None
+    while True:
+        try:
+            if after is None:
+                after = await log.end(stream)
+                begin()
+            async with aclosing(log.follow(stream, *filters, after=after)) as batches:
+                async for batch in batches:
+                    for recorded in batch.messages:
+                        yield recorded
+                    after = max(after, batch.upto)
+        except LogUnavailable as error:
+            _log.info(
+                "followed messages wait for JetStream", action="log-unavailable", filters=filters, error=str(error)
+            )
+        await clock.sleep(INTERVAL_S)
 
 
 async def _keep(view: HasFold, stage: str, clock: Clock, show: Callable[[], Awaitable[None]]) -> None:
@@ -131,20 +156,8 @@ class LockDisplay:
             group.create_task(_keep(self._view, self._stage, self._clock, self.show))
 
     async def _follow(self) -> None:
-        after: int | None = None
-        while True:
-            try:
-                if after is None:
-                    after = await self._log.end(Stream.LOG)
-                    self.begin()
-                async with aclosing(self._log.follow(Stream.LOG, *_FILTERS, after=after)) as batches:
-                    async for batch in batches:
-                        for recorded in batch.messages:
-                            self.take(recorded)
-                        after = max(after, batch.upto)
-            except LogUnavailable as error:
-                _log.info("shown locks wait for JetStream", action="log-unavailable", error=str(error))
-            await self._clock.sleep(INTERVAL_S)
+        async for recorded in news(self._log, Stream.LOG, _FILTERS, self._clock, self.begin):
+            self.take(recorded)
 
     def begin(self) -> None:
         """Take the locks that the fold holds."""

@@ -5,23 +5,22 @@ They are new time-zone data, signs of life, and missed instants.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
 from typing import Final, Protocol, TypeAlias
 
 from .. import telemetry
 from ..domain.events import MISSED_REASONS, Passed
 from ..domain.ledger import Ledger
 from ..domain.schedule import timezone_database
-from ..ports import Clock, EventLog, LogUnavailable, Projections
+from ..ports import Clock, EventLog, Projections
 from ..subjects import Stream, filter_for
 from . import timezone_refresh
 from .causes import Proposals
+from .displays import news
 from .fold import Fold
 
 TICKER: Final = "ticker"
 """The stage."""
 LOOK_INTERVAL_S: Final = 0.2
-RETRY_S: Final = 1.0
 
 _log = telemetry.get_logger("tocsin.ticker")
 _missed_instants: Final = telemetry.meter().create_counter(
@@ -173,17 +172,6 @@ class TickerWatch:
 
     async def report_missed(self) -> None:
         """Log and count the instants that pass without firing from now on."""
-        after: int | None = None
-        while True:
-            try:
-                after = await self._log.end(Stream.LEDGER) if after is None else after
-                follower = self._log.follow(Stream.LEDGER, filter_for("ledger.passed"), after=after)
-                async with aclosing(follower) as batches:
-                    async for batch in batches:
-                        for recorded in batch.messages:
-                            if isinstance(recorded.message, Passed) and self._leads:
-                                report_missed(recorded.message)
-                        after = max(after, batch.upto)
-            except LogUnavailable as error:
-                _log.info("missed instants wait for JetStream", action="log-unavailable", error=str(error))
-            await self._clock.sleep(RETRY_S)
+        async for recorded in news(self._log, Stream.LEDGER, (filter_for("ledger.passed"),), self._clock):
+            if isinstance(recorded.message, Passed) and self._leads:
+                report_missed(recorded.message)
