@@ -113,22 +113,22 @@ class _Open:
 
     def __init__(self, write: Append) -> None:
         self._write = write
-        self._cause: str | None = None
         self._sequence = 0
+        """The place of the request in its stream; 0: not known yet."""
         self._early = list[Commit]()
         """The commits that came before the place of the request was known."""
         self.answer: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
 
     def begin(self, sequence: int) -> None:
         """Note the sequence of the request in its stream."""
-        self._sequence, self._cause = sequence, f"{Stream.REQUESTS}-{sequence}"
+        self._sequence = sequence
         for commit in self._early:
             self.take(commit)
         self._early.clear()
 
     def take(self, commit: Commit) -> None:
         """Answer by a commit, if it takes the request."""
-        if self._cause is None:
+        if not self._sequence:
             self._early.append(commit)
             return
         taken = commit.taken.get(REGISTRAR, {}).get(Stream.REQUESTS)
@@ -137,7 +137,7 @@ class _Open:
         numbers = tuple(
             number
             for number, event in enumerate(commit.events, commit.first)
-            if event.cause == self._cause and event.by == REGISTRAR
+            if event.cause == f"{Stream.REQUESTS}-{self._sequence}" and event.by == REGISTRAR
         )
         if not self.answer.done():
             self.answer.set_result(Written(numbers) if numbers else Written((), self._conflict()))

@@ -7,32 +7,8 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects, telemetry
-from ..domain.events import (
-    AgentDrainStarted,
-    AgentGranted,
-    AgentSwitched,
-    Cancelled,
-    ChangeRequest,
-    Defined,
-    DefinitionFact,
-    Deleted,
-    Message,
-    NamespacesDefined,
-    Paused,
-    PolicyDefined,
-    QueuePaused,
-    QueuePurged,
-    QueueResumed,
-    Recorded,
-    Released,
-    Replayed,
-    Resolved,
-    Resumed,
-    ShardsDefined,
-    SilencesDefined,
-    Started,
-    Voided,
-)
+from ..domain import events as e
+from ..domain.events import ChangeRequest, DefinitionFact, Message, Recorded
 from ..domain.job_record import Registration
 from ..engine.change_requests import KNOWN_FOR, events_of
 from ..engine.fold import LEDGER
@@ -42,9 +18,9 @@ from ..engine.step import ANSWERED, DONE, Events, Put, Reading, States, Step, ag
 from ..subjects import Bucket, Stream
 
 PROPOSED: Final = (
-    *(Defined, Paused, Resumed, Deleted, Cancelled, Started, Released, Replayed, Resolved),
-    *(AgentSwitched, AgentDrainStarted, AgentGranted, QueuePaused, QueueResumed, QueuePurged),
-    *(ShardsDefined, PolicyDefined, NamespacesDefined, SilencesDefined, Voided),
+    *(e.Defined, e.Paused, e.Resumed, e.Deleted, e.Cancelled, e.Started, e.Released, e.Replayed, e.Resolved),
+    *(e.AgentSwitched, e.AgentDrainStarted, e.AgentGranted, e.QueuePaused, e.QueueResumed, e.QueuePurged),
+    *(e.ShardsDefined, e.PolicyDefined, e.NamespacesDefined, e.SilencesDefined, e.Voided),
 )
 """The events that operators and programs may propose."""
 _SCOPE: Final[Reading[str, None]] = Reading("scope of a proposed event")
