@@ -41,7 +41,7 @@ from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.fold import LEDGER
 from tocsin.engine.kinds import ENTRY, EXECUTION
 from tocsin.engine.stage import BoundSubscription
-from tocsin.engine.step import Events, Missing, Ref, Sources, States, Step, done
+from tocsin.engine.step import Events, Missing, Put, Ref, Sources, States, Step, done
 from tocsin.ports import DurableSpec, EventDurable, LogUnavailable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings
@@ -383,6 +383,36 @@ async def test_entry_is_replaced_by_newer_events_only() -> None:
     [recorded] = await edge_.work.installation.events()
     await edge_.done(edge_.decisions.decide("edge", edge_.subscription, recorded))
     assert edge_.seen == [True]
+
+
+class Overtaken(InMemoryProjections):
+    """Entries that another process replaces just before the first write."""
+
+    is_overtaken = False
+
+    async def put(
+        self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
+    ) -> int:
+        if expect is not None and not self.is_overtaken:
+            self.is_overtaken = True
+            await super().put(bucket, key, b"theirs")
+        return await super().put(bucket, key, value, expect=expect, ttl=ttl)
+
+
+async def test_entry_that_another_process_replaced_is_read_again() -> None:
+    """A slow copy would publish a definition after another copy published the next."""
+    edge_, ref, seen = Edge(), ENTRY((Bucket.DEFINITIONS, "nightly")), list[Any]()
+    edge_.projections = Overtaken(edge_.work.installation.clock)
+    decisions = EdgeDecisions(edge_, Sources(edge_.log, edge_.projections, edge_.work.installation.clock))
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        seen.append(states(ref))
+        return done(Put(ref, b"mine"))
+
+    await edge_.work.define("nightly")
+    [recorded] = await edge_.work.installation.events()
+    await edge_.done(decisions.decide("edge", BoundSubscription("edge", Stream.LOG, (), decide), recorded))
+    assert [entry and entry[0] for entry in seen] == [None, b"theirs"]
 
 
 async def test_answer_comes_again_while_log_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ from tocsin.domain.events.message import validated
 from tocsin.engine import commit_loop
 from tocsin.engine.causes import Notice
 from tocsin.engine.fold import KINDS
+from tocsin.engine.kinds import IN_FORCE
+from tocsin.engine.stage import BoundStage, BoundSubscription
+from tocsin.engine.step import DONE, States, Step
 from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
@@ -127,6 +131,22 @@ async def test_each_layout_decides_the_same_for_each_key(layout: str) -> None:
     ends = [events[-1] for scope, events in found.items() if scope.startswith("execution.")]
     assert sorted(ends) == ["completed", "completed", "failed"]
     assert sum(scope.startswith("dead-letter.") for scope in found) == 1
+
+
+async def test_decision_without_an_event_is_made_again_after_the_events_of_others() -> None:
+    installation, seen = Installation(), list[bool]()
+
+    def decide(_: Recorded[Message], states: States, __: datetime) -> Step:
+        seen.append(states(IN_FORCE(("nightly", None))) is not None)
+        return DONE
+
+    stage = BoundStage("looks", (BoundSubscription("looks", Stream.REQUESTS, ("trigger.>",), decide),))
+    process = installation.process(stages=[stage])
+    installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger("nightly"), "t")
+    await process.run()
+    await installation.store(Defined(job="nightly", definition=JobDefinition.model_validate(GRAPH)))
+    await process.run()
+    assert seen == [False, True]
 
 
 @pytest.mark.parametrize("layout", ["fused", "cut", "separate", "two copies"])

@@ -591,7 +591,6 @@ def judged(name: str, seeds: Sequence[int], engine: Engine | None = None) -> Ver
 
 
 FOCUSED: Final[Mapping[str, str]] = {
-    "replace a definition without its revision": "registrations",
     "end a wait while the run of an instant is unknown": "dependencies",
     "give the tasks of owned shards to any worker": "shards",
     "hand the lock on for no end by cancellation": "contention",
@@ -648,6 +647,12 @@ FOUND_BY_ONE_RULE: Final[Mapping[str, str]] = {
 CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
     "store claims of tasks that were undone": (
         "tests/commits/test_layouts.py::test_proposal_on_an_undone_event_is_refused"
+    ),
+    "keep what was decided although others stored first": (
+        "tests/commits/test_layouts.py::test_decision_without_an_event_is_made_again_after_the_events_of_others"
+    ),
+    "replace a definition without its revision": (
+        "tests/commits/test_edges.py::test_entry_that_another_process_replaced_is_read_again"
     ),
     "decide on an answer before the fold caught up": (
         "tests/commits/test_edges.py::test_answer_is_decided_after_what_led_to_it"

@@ -50,7 +50,6 @@ CAUGHT = (
 
 
 MINOR = (
-    "replace a definition without its revision",
     "take a request to replay twice",
     "take a report of a worker that lost the lease",
     "take an answer to what was never handed over",
