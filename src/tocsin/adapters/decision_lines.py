@@ -9,7 +9,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from itertools import groupby
 from time import monotonic
 from typing import Any, Final
 
@@ -28,7 +27,7 @@ from ..domain.events import (
     Started,
 )
 from ..domain.ids import occurrence_id
-from ..domain.log_events import is_log_event
+from ..domain.log_events import ABOUT_THE_LOG
 from ..domain.trace_context import parse
 from ..engine.watcher import Shown
 from ..ports import Append, Publish, Write
@@ -72,12 +71,13 @@ def note(write: Write, sequences: Sequence[int]) -> None:
 
 
 def note_decisions(shown: Shown) -> None:
-    """Write the log lines of an own commit, each with the stage of its event."""
-    pairs = zip(shown.events, shown.recorded, strict=False)  # without recorded events if none is decoded
-    for stage, decided in groupby(pairs, key=lambda pair: pair[0].by):
-        if stored := [one for event, one in decided if one is not None and not is_log_event(event.subject)]:
-            with telemetry.bound(stage=stage):
-                note(Append(tuple(one.message for one in stored), 0), [one.sequence for one in stored])
+    """Remember the trace ids of an own commit, and write its lines, each with the stage of its event."""
+    is_shown = _level.isEnabledFor(logging.INFO)
+    for event, one in zip(shown.events, shown.recorded, strict=False):  # without recorded events if none is decoded
+        if one is not None and one.message is not ABOUT_THE_LOG:
+            _note_traces(one.message)
+            if is_shown:
+                _write_event(one.message, one.sequence, stage=event.by)
 
 
 def write_lines(write: Write, sequences: Sequence[int]) -> None:
@@ -99,34 +99,37 @@ def note_traces(writes: Iterable[Write]) -> None:
     for write in writes:
         if isinstance(write, Append):
             for event in write.events:
-                trace_ids.note(event)
-                _note_skip(event)
+                _note_traces(event)
         elif isinstance(write, Publish):
             trace_ids.note(write.message)
 
 
-def _write_event(event: Message, sequence: int) -> None:
+def _note_traces(event: Message) -> None:
+    trace_ids.note(event)
+    if type(event) is Skipped and _level.isEnabledFor(logging.DEBUG):
+        _skips[event.job, event.scheduled_time, event.reason, event.shard] = event.execution_id
+        if len(_skips) > MAX_SKIPS:
+            _skips.popitem(last=False)
+
+
+def _write_event(event: Message, sequence: int, **bound: str) -> None:
     if type(event) in _ENDS and not _is_paused_time(event):
         name = _name_of(event)
-        _log.info(
-            f"execution {name}", action=f"execution-{name}", sequence=sequence, **_fields(event), **_duration(event)
-        )
+        fields = _fields(event) | _duration(event) | bound
+        _log.info(f"execution {name}", action=f"execution-{name}", sequence=sequence, **fields)
     elif type(event) is Defined:
-        _log.info("job registered", action="job-registered", sequence=sequence, **_fields(event), **_schedule(event))
+        fields = _fields(event) | _schedule(event) | bound
+        _log.info("job registered", action="job-registered", sequence=sequence, **fields)
     else:
         _note_start(event)
-        _write_detail(event, sequence)
+        if _level.isEnabledFor(logging.DEBUG):
+            name = _name_of(event)
+            _log.debug(f"{name} stored", action=name, sequence=sequence, **_fields(event), **bound)
 
 
 def _is_paused_time(event: Message) -> bool:
     """Return whether an event skips a time of the schedule because its job is paused."""
     return isinstance(event, Skipped) and event.reason == "disabled" and event.trigger == "cron"
-
-
-def _write_detail(event: Message, sequence: int) -> None:
-    if _level.isEnabledFor(logging.DEBUG):
-        name = _name_of(event)
-        _log.debug(f"{name} stored", action=name, sequence=sequence, **_fields(event))
 
 
 def _name_of(message: Message) -> str:
@@ -160,13 +163,6 @@ def _execution_of(message: Message) -> dict[str, str]:
         skipped = _skips.get((data.cron_name, data.scheduled_time, data.reason, data.shard))
         return {} if skipped is None else {"execution_id": skipped}
     return {}
-
-
-def _note_skip(event: Message) -> None:
-    if type(event) is Skipped and _level.isEnabledFor(logging.DEBUG):
-        _skips[event.job, event.scheduled_time, event.reason, event.shard] = event.execution_id
-        if len(_skips) > MAX_SKIPS:
-            _skips.popitem(last=False)
 
 
 def _schedule(event: Defined) -> dict[str, Any]:
