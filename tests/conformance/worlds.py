@@ -157,6 +157,8 @@ class CommitsWorld:
             chain.take(stored)
         event = CommitEvent(subject, "other", "0-0", msgspec.Raw(body))
         await writer.append(self.seal.write(chain.head, writer="other", at=self.now(), taken={}, events=[event]))
+        while self.loop.head.number < chain.head.number:  # noqa: ASYNC110 - the process reads it
+            await asyncio.sleep(0.01)
         return chain.head.number
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:

@@ -209,8 +209,8 @@ def _events_of(fold: Fold, scope: str) -> Iterator[Recorded[Message]]:
 
     With wildcards, yield the events of all scopes with the same first token.
     """
-    if "*" in scope:
-        first = scope.partition(".")[0] + "."
+    first = scope.partition(".")[0] + "."
+    if "*" in scope or (scope not in fold.standing and scope.startswith(f"{first}>")):
         of_kind = {"queue.": fold.states, "execution.": fold.events}.get(first, {})
         tables: tuple[Mapping[str, object], ...] = (fold.standing, fold.ledgers, of_kind)
         for one in (one for table in tables for one in table if one.startswith(first)):
