@@ -257,7 +257,8 @@ async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, nam
 
     config = await _stream(connection, names.stream(stream))
 
-    assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, 262_144)
+    size = 790_528 if stream is Stream.REQUESTS else 262_144
+    assert (config["discard"], config["max_bytes"], config["max_msg_size"]) == ("new", 5_000_000, size)
     assert config["max_msgs"] == (100_000 if stream is Stream.INPUTS else -1)
     assert config["deny_delete"] is (stream is not Stream.REPORTS)  # the archiver removes those without proof
     assert bool(config.get("allow_atomic")) is (stream is Stream.REQUESTS)  # the jobs of one request

@@ -11,8 +11,8 @@ import msgspec
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..domain.log_events import LeaderChange
-from ..subjects import Stream, scope_of
-from .errors import RequestRefused
+from ..subjects import MAX_INPUT_SIZE, Stream, scope_of
+from .errors import MessageTooLarge, RequestRefused
 
 MAX_TOGETHER: Final = 1_000
 """The number of inputs that `InputLog.publish_together` stores: the limit of an atomic batch of the server."""
@@ -302,6 +302,21 @@ def check_scopes(writes: Sequence[Write]) -> list[str]:
 
 
 _USUAL_SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+
+
+def check_size(subject: str, body: bytes) -> None:
+    """Reject a request that only a change may be as large as.
+
+    Raises:
+        MessageTooLarge: it is larger than an input may be.
+    """
+    if (
+        len(body) > MAX_INPUT_SIZE
+        and subjects.stream_of(subject) is Stream.REQUESTS
+        and not subject.startswith("change.")
+    ):
+        reason = f"the request has {len(body):,} bytes, and at most {MAX_INPUT_SIZE:,} are allowed"
+        raise MessageTooLarge(f"{subject}: {reason}", reason)
 
 
 def check_subject(subject: str) -> None:

@@ -23,6 +23,7 @@ from ...ports import (
     RepeatedInput,
     Write,
     Written,
+    check_size,
     check_subject,
     write_each,
 )
@@ -236,6 +237,7 @@ def _stream(stream: Stream, clock: AlarmClock) -> StoredStream:
 
 def _check_size(subject: str, body: bytes, headers: str) -> None:
     """Refuse what a server refuses, which counts the headers too."""
+    check_size(subject, body)
     size = len(f"NATS/1.0\r\n{headers}\r\n") + len(body)
     if size > MAX_PAYLOAD:
         raise MessageTooLarge.of(subject, size, MAX_PAYLOAD)

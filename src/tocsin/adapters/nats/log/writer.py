@@ -16,6 +16,7 @@ from ....ports import (
     Write,
     Written,
     check_scopes,
+    check_size,
     check_subject,
 )
 from ....subjects import Stream
@@ -182,7 +183,8 @@ class LogWriter:
             case _:
                 raise ValueError("a write beside the log has one message")
         check_subject(subject)
-        return Outgoing(self._names.to_wire(subject), message.encode(), headers)
+        check_size(subject, body := message.encode())
+        return Outgoing(self._names.to_wire(subject), body, headers)
 
 
 class _Gathered(NamedTuple):
