@@ -183,7 +183,9 @@ def test_texts_of_users_reach_terminals_without_their_signs(output: str, nats_ur
         return done.stdout.decode("ascii")
 
     call("init")
-    call("jobs", "apply", "-f", "jobs.yaml", "--yes")
+    with subprocess.Popen([sys.executable, "-m", "tocsin", "run", "registrar"], env=environment, cwd=tmp_path) as stage:
+        call("jobs", "apply", "-f", "jobs.yaml", "--yes")
+        stage.terminate()
     said = call("jobs", "show", "greet")
     if output == "json":
         assert job["description"] in json.dumps(json.loads(said), ensure_ascii=False)

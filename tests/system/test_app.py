@@ -112,7 +112,7 @@ async def test_versions_read_the_plan_they_get(nats_url: str, tmp_path: Path) ->
 
 @pytest.mark.parametrize("first", [True, False])
 async def test_application_finds_its_own_installation(nats_url: str, tmp_path: Path, first: bool) -> None:  # noqa: FBT001
-    async with running(nats_url, tmp_path, stages=()) as world:
+    async with running(nats_url, tmp_path, stages=["registrar"]) as world:
         app, _ = version(world, "only", takes_currency=first)
         assert (await app.apply()).has_differences
         assert not (await app.apply()).has_differences
