@@ -11,7 +11,7 @@ from tests.properties import examples
 from tocsin import subjects
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
+from tocsin.domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
 from tocsin.domain.ledger import JobNotFound, Ledger
 from tocsin.domain.ledger import instants as ledger_instants
 from tocsin.domain.schedule import parse
@@ -39,9 +39,12 @@ class Log:
 
     def __init__(self) -> None:
         self.facts: list[Recorded[Message]] = []
+        self.since: datetime | None = None
 
     def store(self, facts: Iterable[Message], when: datetime) -> None:
         for fact in facts:
+            if self.since is not None and isinstance(fact, DefinitionFact) and self.state.may_change_at(self.since):
+                fact = fact.changed(since=self.since)  # noqa: PLW2901 - as the registrar does
             self.facts.append(Recorded(fact, subjects.subject_of(fact), len(self.facts) + 1, when))
 
     @property
@@ -59,8 +62,12 @@ class Log:
         return decisions
 
     def change(self, changes: Iterable[tuple[tuple[str, JobDefinition | None], int]], now: datetime) -> datetime:
-        """Make changes one after another, each some seconds after its predecessor; return the time of the last."""
+        """Make changes one after another, each some seconds after its predecessor; return the time of the last.
+
+        Each was requested a while before it is stored.
+        """
         for (change, definition), seconds in changes:
+            self.since = now + seconds * SECOND / 2
             now += seconds * SECOND
             if change == "define" and definition is not None:
                 self.define(definition, now)
@@ -206,6 +213,21 @@ def test_paused_occurrences_are_named_for_announcement(log: Log) -> None:
     [fact] = log.tick(at("11:30:00"))
     assert isinstance(fact, Passed)
     assert fact.scheduled_times == (at("10:00:00"), at("11:00:00"))
+
+
+@pytest.mark.parametrize(
+    ("requested", "reason"), [("09:59:59", "paused"), ("10:00:00", "superseded"), ("10:00:01", "superseded")]
+)
+def test_pause_holds_from_its_request(log: Log, requested: str, reason: str) -> None:
+    log.since = at(requested)
+    log.store(ledger.pause(log.state, "nightly"), at("10:30:00"))
+    assert passed(log.tick(at("10:30:01"))) == [(reason, 1, at("10:00:00"))]
+
+
+def test_pause_changes_no_decided_time(log: Log) -> None:
+    log.tick(at("10:00:00"))
+    assert not log.state.may_change_at(at("09:59:00"))
+    assert log.state.may_change_at(at("10:00:00"))
 
 
 def test_edit_of_a_paused_job_keeps_it_paused(log: Log) -> None:
@@ -410,7 +432,7 @@ def _expected(facts: list[Recorded[Message]], now: datetime) -> list[datetime]:
     definition: JobDefinition | None = None
     since = now
     for recorded in [*facts, None]:
-        end = recorded.time if recorded else now
+        end = getattr(recorded.message, "since", None) or recorded.time if recorded else now
         if recorded and not isinstance(recorded.message, Defined | Deleted | Paused | Resumed):
             continue
         if definition is not None and definition.schedule is not None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterable
+from datetime import timedelta
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -269,6 +270,8 @@ DEFECTS: Final[dict[str, tuple[str, Defect]]] = {
     "a firing by another definition": ("I2", other(Due, definition=77)),
     "a local time that exists is said not to": ("I2", other(Due, dst_skip=True)),
     "a resumption was forgotten": ("I2", without(Resumed)),
+    "a resumption changes decided time": ("I2", other(Resumed, since=NOON)),
+    "a resumption comes later than it was stored": ("I2", other(Resumed, since=NOON + timedelta(days=9))),
     "a definition was lost": ("I2", without(Defined)),
     "a due instant came to nothing": ("I2", without_execution()),
     "an execution nobody asked for": ("I3", again(Admitted, execution_id=ID)),

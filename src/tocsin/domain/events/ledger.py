@@ -17,7 +17,7 @@ class LedgerFact(CheckedMessage):
 class DefinitionFact(LedgerFact):
     """An event that changes the definition or the pause of a job.
 
-    It is in force from the time at which the log stores it. Each event states the whole (definition and pause) and
+    It is in force from the time of its request, if no later instant is decided. Each event states the whole (definition and pause) and
     links to its predecessor, so that a reader who starts with the newest can go back event by event.
     """
 
@@ -27,6 +27,8 @@ class DefinitionFact(LedgerFact):
     """The identity that made the change."""
     reason: str | None = None
     """The reason that the caller gave."""
+    since: datetime | None = None
+    """The time from which it is in force (UTC); absent: the time at which the log stores it."""
 
 
 class Defined(DefinitionFact):

@@ -106,6 +106,11 @@ class Ledger(msgspec.Struct, frozen=True):
         """Return the sequence of the newest event on a definition; 0: no event."""
         return self.current.fact if self.current else 0
 
+    def may_change_at(self, at: datetime) -> bool:
+        """Return whether a time (UTC) has no decision on a later instant, and no later definition."""
+        known = (self.watermark, None if self.current is None else self.current.since)
+        return all(one is None or one <= at for one in known)
+
     @property
     def is_paused(self) -> bool:
         return self.current is not None and self.current.paused
@@ -122,7 +127,7 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     fact = recorded.message
     match fact:
         case Defined():
-            known = _known(fact, recorded.time)
+            known = _known(fact, fact.since or recorded.time)
             definitions = {**state.definitions, recorded.sequence: known}
             return _govern(state, recorded, fact, recorded.sequence, definitions, paused=fact.paused)
         case Paused():
@@ -178,7 +183,8 @@ def _govern(
     *,
     paused: bool,
 ) -> Ledger:
-    regimes = (*state.regimes, Regime(recorded.time, definition, paused, recorded.sequence, fact.previous))
+    since = fact.since or recorded.time
+    regimes = (*state.regimes, Regime(since, definition, paused, recorded.sequence, fact.previous))
     return _trimmed(Ledger(fact.job, regimes, definitions, state.watermark, state.last_fired))
 
 

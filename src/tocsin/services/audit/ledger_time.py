@@ -49,6 +49,11 @@ class Regime:
     anchors: list[datetime]
 
 
+def in_force_since(recorded: Recorded[DefinitionFact]) -> datetime:
+    """Return the time from which a definition event says that it is in force."""
+    return recorded.message.since or recorded.time
+
+
 @dataclass(slots=True)
 class Timeline:
     """A job's undecided time: its definitions, and the last decision."""
@@ -68,21 +73,21 @@ class Timeline:
 
     def govern(self, recorded: Recorded[DefinitionFact]) -> bool:
         """Change the definition in force; return False if it names an unknown definition."""
-        fact = recorded.message
+        fact, at = recorded.message, in_force_since(recorded)
         self.newest = recorded.sequence
         sequence, paused = 0, False
         match fact:
             case Defined():
                 sequence, paused = recorded.sequence, fact.paused
-                self.definitions[sequence] = self._start(recorded.time, fact), fact.definition
+                self.definitions[sequence] = self._start(at, fact), fact.definition
             case Paused() | Resumed():
                 sequence, paused = fact.definition, isinstance(fact, Paused)
             case Deleted():
                 pass
-        since, rule = self.definitions.get(sequence, (recorded.time, None))
+        since, rule = self.definitions.get(sequence, (at, None))
         registered = self._registered(recorded)
         anchor = self.last_fired if self.last_fired is not None and self.last_fired > registered else since
-        self.regimes.append(Regime(recorded.time, sequence, rule, paused, registered, [anchor]))
+        self.regimes.append(Regime(at, sequence, rule, paused, registered, [anchor]))
         self._forget()
         return rule is not None or not sequence
 
@@ -93,8 +98,8 @@ class Timeline:
         """
         before = self.regimes[-1] if self.regimes else None
         if before is None:
-            return getattr(recorded.message, "created_at", None) or recorded.time
-        return before.registered if before.definition else recorded.time
+            return getattr(recorded.message, "created_at", None) or in_force_since(recorded)
+        return before.registered if before.definition else in_force_since(recorded)
 
     def _start(self, time: datetime, fact: Defined) -> datetime:
         """Return the start of the intervals of a definition until the job fires.
@@ -179,6 +184,10 @@ class LedgerTime(Check):
         before, is_start = timeline.newest, bool(timeline.newest) or self._since is None
         if is_start and fact.previous != before:
             reason = f"it says that it follows fact {fact.previous} on the definition, and it follows {before}"
+            yield check.violation("I2", check.job(fact.job), reason, recorded)
+        earliest = max(filter(None, (timeline.watermark, *(regime.since for regime in timeline.regimes))), default=None)
+        if fact.since is not None and (fact.since > recorded.time or (earliest is not None and fact.since < earliest)):
+            reason = f"it is in force from {fact.since.isoformat()}, which is decided, or later than the event"
             yield check.violation("I2", check.job(fact.job), reason, recorded)
         if not timeline.govern(recorded) and is_start:
             yield check.violation("I2", check.job(fact.job), "it names a definition that is not there", recorded)
