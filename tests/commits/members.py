@@ -44,10 +44,11 @@ class Members:
         return process, CommitView(self.log, PARTITION, process.seal, process.snapshots)
 
     @asynccontextmanager
-    async def deciding(self) -> AsyncIterator[tuple[CommitView, CommitLoop]]:
-        """Run a process with all stages."""
+    async def deciding(self, *, alone: str | None = None) -> AsyncIterator[tuple[CommitView, CommitLoop]]:
+        """Run a process with all stages; `alone`: with the registrar alone, or with all others."""
         process, view = self._process()
-        stages = [*bound(), of_loop(REGISTRAR.bind(Registrar(SECRET)))]
+        registrar = of_loop(REGISTRAR.bind(Registrar(SECRET)))
+        stages = {None: [*bound(), registrar], "registrar": [registrar], "others": bound()}[alone]
         async with process.running(stages, view) as loop:
             yield view, loop
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from tests.commits.members import SECRET, Members
 from tests.commits.processes import until
 from tocsin import subjects
+from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.memory.clock import LoopClock
 from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.bootstrap import log_reader
@@ -26,7 +27,7 @@ from tocsin.domain.events import (
     Resolved,
     Trigger,
 )
-from tocsin.engine import change_requests
+from tocsin.engine import change_requests, pending
 from tocsin.engine.change_requests import MAX_BYTES, MAX_EVENTS, RequestTooLarge, RequestWaits, request_of
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.ports import Append, LogUnavailable, SequenceConflict
@@ -137,6 +138,53 @@ async def test_definition_is_decided_before_later_trigger(world: World) -> None:
         assert kinds[0] == "ledger"
         assert "execution" in kinds
         assert "dead-letter" not in kinds
+
+
+async def decisions(view: CommitView) -> list[str]:
+    return [event.subject for commit in [c async for c in view._past_commits(0, 999)] for event in commit.events]
+
+
+async def test_older_definition_is_awaited_from_the_registrar_of_another_process(world: World) -> None:
+    await world.publish(world.request(defined("a")))
+    for job in ("a", "unknown"):
+        await world.inputs.publish(f"trigger.{job}", Trigger(), message_id=job)
+    async with world.deciding(alone="others") as (view, loop):
+        await until(
+            lambda: any("dead-letter.unknown" in scope for scope in view.fold.numbers)
+        )  # it is held up by nothing
+        assert not any(".a." in scope for scope in view.fold.numbers)
+        async with world.deciding(alone="registrar"):
+            await taken(loop, 3)
+        kinds = [subject.split(".")[0] for subject in await decisions(view) if ".a." in subject]
+        assert kinds[0] == "ledger"
+        assert "execution" in kinds
+        assert "dead-letter" not in kinds
+
+
+async def test_paused_job_does_not_fire_before_the_registrar_of_another_process_comes(world: World) -> None:
+    async with world.deciding() as (view, _), world.reading() as reader:
+        each = [
+            Defined(job=job, definition=JobDefinition(name=job, function="f", schedule="* * * * * *"))
+            for job in ("a", "b")
+        ]
+        number, _ = [await reader.append(one, expect=0) for one in each]
+    stored = len(await decisions(view))
+    await world.publish(world.request(Paused(job="a", definition=number), expect=number))
+    async with world.deciding(alone="others") as (view, _):
+        await until(lambda: sum("execution.b." in scope for scope in view.fold.numbers) > 1)
+        async with world.deciding(alone="registrar"):
+            await until(lambda: view.fold.numbers["ledger.a.>"] > number and view.fold.in_force("a") is not None)
+    newest = [subject for subject in (await decisions(view))[stored:] if subject.startswith("ledger.a.")]
+    assert newest[0] == "ledger.a.paused"
+    assert "ledger.a.due" not in newest  # also of an instant after the request
+
+
+async def test_job_goes_on_if_no_registrar_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending, "AWAITED_FOR", timedelta(seconds=0.2))
+    await world.publish(world.request(defined("a")))
+    await world.inputs.publish("trigger.a", Trigger(), message_id="t")
+    async with world.deciding(alone="others") as (view, _):
+        await until(lambda: any("dead-letter.a" in scope for scope in view.fold.numbers))
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, UnknownFormat
 from ..domain.events import Message, Recorded
+from ..domain.log_events import ABOUT_THE_LOG
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Alarm, Proposals
-from ..engine.change_requests import ChangeRequests
+from ..engine.change_requests import CHANGES, REGISTRAR, ChangeRequests
 from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain, CommitWriter
@@ -93,6 +94,12 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
 
 
+def _awaits_changes(stages: Sequence[BoundStage]) -> bool:
+    """Return whether stages decide what changes come before, which the registrar of another process decides."""
+    decides = any(stage.subscriptions or stage.deadlines for stage in stages)
+    return decides and all(stage.name != REGISTRAR for stage in stages)
+
+
 class CommitProcess:
     """A process of an installation on the log of commits."""
 
@@ -158,7 +165,9 @@ class CommitProcess:
             loop, leases, following = await until_answered(fold, self._clock, "the process waits")
             view.proposals = self.folding = loop
             self.has_folded.set()
-            readers = (self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams))
+            readers = [self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams)]
+            if _awaits_changes(stages):
+                readers.append(self._heed(loop))
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running, group.create_task(self.effects.run())]
             if stages and self.snapshots is not None and self._heads is not None:
@@ -294,13 +303,22 @@ class CommitProcess:
 
         return await until_answered(load, self._clock, "a decision waits")
 
-    async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
-        filters = {stream: _filters(stages, stream) for stream in (Stream.REQUESTS, Stream.REPORTS)}
+    async def _ends(self, stages: Sequence[BoundStage]) -> dict[str, int]:
+        filters: dict[str, list[str]] = {s: _filters(stages, s) for s in (Stream.REQUESTS, Stream.REPORTS)}
+        if _awaits_changes(stages):
+            filters[CHANGES] = [CHANGES]
 
-        async def read() -> dict[Stream, int]:
+        async def read() -> dict[str, int]:
             return {s: max(await self._inputs.tails(*of_stream)) for s, of_stream in filters.items() if of_stream}
 
         return await until_answered(read, self._clock, "decisions wait")
+
+    async def _heed(self, loop: CommitLoop) -> None:
+        """Read the changes that another process decides."""
+        after = loop.fold.position(REGISTRAR, Stream.REQUESTS).floor
+        changes = self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=lambda *_: ABOUT_THE_LOG)
+        async for batch in changes:
+            loop.heed(batch.messages, batch.upto)
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
         READER.set(partial(self._readers.note, stream.value))

@@ -183,7 +183,8 @@ def _access(stage: AnyStage) -> Access:
     access = stage.access
     is_led, is_planner = stage.name in LED, stage.name == PLANNER.name
     followed = [one.durable for one in followed_by(stage)]
-    follows = [one.stream for one in stage.subscriptions if is_led and one.stream not in DECISION_STREAMS]
+    inputs = [one.stream for one in stage.subscriptions if one.stream not in DECISION_STREAMS]
+    follows = [Stream.REQUESTS, *inputs] if is_led else []  # the changes of a job come before its other decisions
     led = [lease_of(stage.name)] if is_led or access.hears_events else []
     led += [follower_of(stage.name)] if followed else []
     places = [cursor(Stream.LOG, durable) for durable in followed] + ([ANNOUNCED] if is_planner else [])

@@ -28,6 +28,8 @@ KNOWN_FOR: Final = timedelta(hours=12)
 """How long the events of a request count as the newest of a dead letter that left the fold: a newer event stays a day."""
 REGISTRAR: Final = "registrar"
 """The stage that decides on requests."""
+CHANGES: Final = subjects.filter_for("change")
+"""The filter over requests."""
 _BEGUN_BY_STAGES: Final = ("execution.", "dead-letter.")
 """The beginnings of scopes to which only stages add the first event."""
 

@@ -10,7 +10,7 @@ refused   undo, fold what others stored, decide all of it again in half the batc
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,6 +26,7 @@ from .asked import Asked
 from .batch import Batch
 from .broken_keys import StoredEvent
 from .causes import DECISIONS, Agenda, Alarm, Effect, Note, OfPart, Proposal
+from .change_requests import CHANGES
 from .clock_guard import ClockGuard
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
@@ -96,7 +97,7 @@ class CommitLoop:
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         leases: StageLeases | None = None,
         turns: WriteTurns | None = None,
-        ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
+        ends: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
         reload: Callable[[], Awaitable[Fold | None]] | None = None,
         steady: Callable[[], float] = time.perf_counter,
         snapshot: Loaded | None = None,
@@ -157,6 +158,13 @@ class CommitLoop:
         The stream has no sequences between this input and the input before.
         """
         self.pending.arrive(stream.value, recorded)
+        self._changed.set()
+
+    def heed(self, changes: Iterable[Recorded[Message]], upto: int) -> None:
+        """Take the changes up to a sequence that another process decides."""
+        for recorded in changes:
+            self.pending.heed(recorded)
+        self.intake.note_read(CHANGES, upto)
         self._changed.set()
 
     def wake(self) -> None:

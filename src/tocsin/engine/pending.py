@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import filterfalse
 from typing import Final
@@ -11,16 +11,29 @@ from .. import subjects
 from ..domain.commit import Position, Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
+from ..subjects import Stream
 from .batch import Batch
 from .causes import Agenda, Cause, DeadlineCause, MessageCause, OfPart, Proposal, routes_of
+from .change_requests import REGISTRAR
 from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
-from .stage import BoundStage
-from .turns import Turns
+from .stage import BoundStage, BoundSubscription
+from .step import DONE
+from .turns import Kind, Turns, kind_of
 
 MAX_BROUGHT_FORWARD: Final = 512
 """Messages of a stage and source that go first if its position has too many ranges."""
+AWAITED_FOR: Final = timedelta(seconds=30)
+"""How long jobs wait for changes that another process is to decide: a registrar that died has a successor sooner."""
+MAX_AWAITED: Final = 10_000
+"""Changes that a process awaits at most."""
+LOOK_AGAIN: Final = timedelta(milliseconds=100)
+"""The time after which a deadline that waits for a change is looked at again."""
+_CHANGES: Final = (REGISTRAR, Stream.REQUESTS.value)
+"""The stage and the source of changes."""
+_ELSEWHERE: Final = BoundStage(REGISTRAR)
+_NO_SUBSCRIPTION: Final = BoundSubscription(REGISTRAR, Stream.REQUESTS, (), lambda *_: DONE)
 
 
 class Pending:
@@ -50,6 +63,10 @@ class Pending:
         """The places that a stage has seen and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
+        self._held: list[MessageCause] = []
+        """Messages that wait for older changes of their jobs, which another process decides."""
+        self._until: datetime | None = None
+        """The time (UTC) up to which they wait; None: there is no such change, or the time has not begun."""
 
     def arrive(
         self, source: str, recorded: Recorded[Message], *, is_own: bool = False, scope: str | None = None
@@ -78,6 +95,11 @@ class Pending:
             else:
                 self._turns.add(call)
 
+    def heed(self, recorded: Recorded[Message]) -> None:
+        """Take a change that another process decides; what is newer of its job waits for it."""
+        if not self._fold.position(*_CHANGES).has(recorded.sequence) and len(self._standby.of(_CHANGES)) < MAX_AWAITED:
+            self._standby.add(MessageCause(_ELSEWHERE, _NO_SUBSCRIPTION, _CHANGES[1], recorded.sequence, recorded))
+
     def note_wait(self, waits: Waits, number: int) -> None:
         """Note that an input waits, by the number of its event."""
         self._ripe.note_wait(waits, number)
@@ -93,6 +115,42 @@ class Pending:
             for source in sources:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
                 self._ripe.note_taken(stage, source)
+        if REGISTRAR in taken:
+            self._release()
+
+    def _release(self) -> None:
+        """Look again at the messages that waited for changes."""
+        held, self._held = self._held, []
+        self._turns.put_back(held)
+        self._until = self._until if self._standby.of(_CHANGES) else None
+
+    def _awaits_change(self, subject: str, now: datetime, before: datetime) -> bool:
+        """Return whether another process is to decide a change of a subject's job, requested up to a time (UTC)."""
+        if not (changes := self._standby.of(_CHANGES)):
+            return False
+        self._until = self._until or now + AWAITED_FOR
+        job = subjects.job_of(subject)
+        return now < self._until and any(
+            change.recorded.time <= before and subjects.job_of(change.recorded.subject) == job for change in changes
+        )
+
+    def _due(self, now: datetime, may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - as `Turns.next` calls it
+        """Return the earliest deadline of a job that waits for no change."""
+        while (alarm := self._agenda.next_due(now, may_be_late)) is not None:
+            if not self._awaits_change(alarm.scope, now, now):
+                break
+            self._agenda.look_again(alarm, now + LOOK_AGAIN)
+        return alarm
+
+    def _is_early(self, cause: Cause, now: datetime) -> bool:
+        """Hold a message that comes after a change which another process decides; return whether it is held."""
+        if not isinstance(cause, MessageCause) or not self._awaits_change(
+            cause.recorded.subject, now, cause.recorded.time
+        ):
+            return False
+        is_early = kind_of(cause.source, cause.recorded.subject) is not Kind.REPORTS
+        self._held += [cause] * is_early
+        return is_early
 
     @property
     def next_at(self) -> datetime | None:
@@ -100,14 +158,17 @@ class Pending:
 
         None: nothing can be decided by itself.
         """
-        return min((at for at in (self._agenda.next_at, self._ripe.next_at) if at is not None), default=None)
+        times = self._agenda.next_at, self._ripe.next_at, self._until if self._held else None
+        return min((at for at in times if at is not None), default=None)
 
     def next(self, now: datetime, *, is_reading: bool, only_proposals: bool) -> Cause | None:
         """Return and remove the next cause: own events, then proposals, then turns; None: nothing waits.
 
         `is_reading`: as in `Turns.next`.
         """
-        due = partial(self._agenda.next_due, now)
+        due = partial(self._due, now)
+        if self._until is not None and now >= self._until:
+            self._release()
         while True:
             cause: Cause | None = None
             if self.first is not None and (not only_proposals or isinstance(self.first, OfPart)):
@@ -120,7 +181,7 @@ class Pending:
                 for call in self._ripe.take(now, self._agenda.led):
                     self._turns.add(call)
                 cause = self._turns.next(due, is_reading=is_reading)
-            if cause is None or self.is_open(cause):
+            if cause is None or (self.is_open(cause) and not self._is_early(cause, now)):
                 return cause
 
     def is_open(self, cause: Cause) -> bool:
@@ -211,6 +272,7 @@ class Pending:
         """Decide for these stages, and for no other. Nothing is decided and not stored."""
         lost, gained = self._agenda.led - led, led - self._agenda.led
         self._agenda.led = led
+        self._release()
         if lost:
             gone = [*self._turns.remove(lost), *(call for call in self._events if call.by in lost)]
             gone += self._let_go(lambda held: held.by in lost)
@@ -259,6 +321,10 @@ class _Standby:
 
     def __len__(self) -> int:
         return sum(map(len, self._calls.values()))
+
+    def of(self, key: tuple[str, str]) -> Collection[MessageCause]:
+        """Return the messages of a stage and source."""
+        return self._calls.get(key, ())
 
     def add(self, call: MessageCause) -> None:
         """Add a message after the other messages of its stage and source."""

@@ -10,7 +10,7 @@ from .. import subjects, telemetry
 from ..domain import events as e
 from ..domain.events import ChangeRequest, DefinitionFact, Message, Recorded
 from ..domain.job_record import Registration
-from ..engine.change_requests import KNOWN_FOR, events_of
+from ..engine.change_requests import CHANGES, KNOWN_FOR, events_of
 from ..engine.fold import LEDGER
 from ..engine.kinds import ENTRY
 from ..engine.stage import Access, Stage, Subscription
@@ -55,7 +55,8 @@ class Registrar:
             may_have_left = is_recent and not number and scope.startswith("dead-letter.")
             if number != expect and not may_have_left:
                 return done(signals=(ANSWERED,))
-        return done(*(Events(_SCOPE(subjects.scope_of(event)), (event,)) for event in events))
+        stored = (_since_request(event, recorded.time, states, now) for event in events)
+        return done(*(Events(_SCOPE(subjects.scope_of(event)), (event,)) for event in stored))
 
     def on_change(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Show a job's definition, or remove that of a deleted job."""
@@ -73,6 +74,13 @@ class Registrar:
         return DONE if shown[0] == value else done(Put(entry, value))
 
 
+def _since_request(event: Message, at: datetime, states: States, now: datetime) -> Message:
+    """Return an event; a change of a job is in force from its request, if no later instant is decided."""
+    if not isinstance(event, DefinitionFact) or at >= now:
+        return event
+    return event.changed(since=at) if states(LEDGER(subjects.ledger(event.job))).may_change_at(at) else event
+
+
 _CHANGES: Final = tuple(subjects.filter_for(f"ledger.{event}") for event in ("defined", "paused", "resumed", "deleted"))
 
 REGISTRAR: Final = Stage(
@@ -87,7 +95,7 @@ REGISTRAR: Final = Stage(
         Subscription(
             "registrar-requests",
             Stream.REQUESTS,
-            (subjects.filter_for("change"),),
+            (CHANGES,),
             decide=Registrar.on_request,
             is_proven=lambda _, __: False,
         ),
