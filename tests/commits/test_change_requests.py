@@ -144,7 +144,7 @@ async def decisions(view: CommitView) -> list[str]:
     return [event.subject for commit in [c async for c in view._past_commits(0, 999)] for event in commit.events]
 
 
-async def test_older_definition_is_awaited_from_the_registrar_of_another_process(world: World) -> None:
+async def test_older_definition_of_another_process_is_awaited(world: World) -> None:
     await world.publish(world.request(defined("a")))
     for job in ("a", "unknown"):
         await world.inputs.publish(f"trigger.{job}", Trigger(), message_id=job)
@@ -161,7 +161,7 @@ async def test_older_definition_is_awaited_from_the_registrar_of_another_process
         assert "dead-letter" not in kinds
 
 
-async def test_paused_job_does_not_fire_before_the_registrar_of_another_process_comes(world: World) -> None:
+async def test_paused_job_awaits_its_registrar(world: World) -> None:
     async with world.deciding() as (view, _), world.reading() as reader:
         each = [
             Defined(job=job, definition=JobDefinition(name=job, function="f", schedule="* * * * * *"))

@@ -133,7 +133,7 @@ async def test_each_layout_decides_the_same_for_each_key(layout: str) -> None:
     assert sum(scope.startswith("dead-letter.") for scope in found) == 1
 
 
-async def test_decision_without_an_event_is_made_again_after_the_events_of_others() -> None:
+async def test_eventless_decision_is_made_again() -> None:
     installation, seen = Installation(), list[bool]()
 
     def decide(_: Recorded[Message], states: States, __: datetime) -> Step:

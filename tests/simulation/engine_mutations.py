@@ -51,7 +51,7 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "decide events again that another process decided",
         Pending.is_open,
-        "self._fold.position(*cause.key).has(cause.place)",
+        "self._fold.position(*key).has(cause.place)",
         "False",
     ),
     bug(

@@ -649,7 +649,7 @@ CAUGHT_BY_TESTS: Final[Mapping[str, str]] = {
         "tests/commits/test_layouts.py::test_proposal_on_an_undone_event_is_refused"
     ),
     "keep what was decided although others stored first": (
-        "tests/commits/test_layouts.py::test_decision_without_an_event_is_made_again_after_the_events_of_others"
+        "tests/commits/test_layouts.py::test_eventless_decision_is_made_again"
     ),
     "replace a definition without its revision": (
         "tests/commits/test_edges.py::test_entry_that_another_process_replaced_is_read_again"

@@ -71,7 +71,7 @@ def note(write: Write, sequences: Sequence[int]) -> None:
 
 
 def note_decisions(shown: Shown) -> None:
-    """Remember the trace ids of an own commit, and write its lines, each with the stage of its event."""
+    """Remember the trace ids of an own commit, and write its log lines."""
     is_shown = _level.isEnabledFor(logging.INFO)
     for event, one in zip(shown.events, shown.recorded, strict=False):  # without recorded events if none is decoded
         if one is not None and one.message is not ABOUT_THE_LOG:

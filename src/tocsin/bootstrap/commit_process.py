@@ -95,9 +95,8 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
 
 
 def _awaits_changes(stages: Sequence[BoundStage]) -> bool:
-    """Return whether stages decide what changes come before, which the registrar of another process decides."""
-    decides = any(stage.subscriptions or stage.deadlines for stage in stages)
-    return decides and all(stage.name != REGISTRAR for stage in stages)
+    """Return whether stages wait for changes that the registrar of another process decides."""
+    return bool(stages) and all(stage.name != REGISTRAR for stage in stages)
 
 
 class CommitProcess:
@@ -316,8 +315,7 @@ class CommitProcess:
     async def _heed(self, loop: CommitLoop) -> None:
         """Read the changes that another process decides."""
         after = loop.fold.position(REGISTRAR, Stream.REQUESTS).floor
-        changes = self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=lambda *_: ABOUT_THE_LOG)
-        async for batch in changes:
+        async for batch in self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=lambda *_: ABOUT_THE_LOG):
             loop.heed(batch.messages, batch.upto)
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:

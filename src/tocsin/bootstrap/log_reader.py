@@ -29,7 +29,7 @@ from ..ports.commit_log import CommitLog
 from ..subjects import COMMITS
 
 T = TypeVar("T")
-IDLE_S: Final = 5.0
+IDLE_S: Final = 1.0
 """Seconds after which a reader ends that no part needs."""
 PAUSE_S: Final = 0.5
 _NAMED: Final = SUBJECTS[NamedSnapshot]

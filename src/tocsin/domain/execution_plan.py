@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -56,6 +57,7 @@ _ROOM_BYTES: Final = 16_384
 """Bytes for the headers of an event, and for the identity and the keys of a request."""
 _SHARED: Final = ("by", "catch_up", "replay_of", "failed_only", "backfill", "traceparent", "event")
 """The fields that a wish and a request share."""
+_shared_of: Final = attrgetter(*_SHARED)
 T = TypeVar("T")
 
 
@@ -194,7 +196,7 @@ def planned_again(
         request.scheduled_time,
         request.trigger,
         decided_at=decided_at,
-        **{name: getattr(request, name) for name in _SHARED},
+        **dict(zip(_SHARED, _shared_of(request), strict=True)),
     )
     again = _requested(definition, sequence, wish)
     return again if request.plan.shard is None else on_shard(again, request.plan.shard)
@@ -375,7 +377,7 @@ def _requested(definition: JobDefinition, sequence: int, wish: _Wish) -> Planned
         "scheduled_time": wish.scheduled_time,
         "trigger": wish.trigger,
         "plan": _plan(definition, sequence, wish),
-        **{name: getattr(wish, name) for name in _SHARED},
+        **dict(zip(_SHARED, _shared_of(wish), strict=True)),
     }
     if _starts_at_once(definition):
         return Admitted(**fields)  # the planner admits it itself, which saves a message

@@ -94,7 +94,8 @@ class TaskBoard:
         known = self._task_of(key)
         if known is not None and known.sequence >= task.sequence:
             return
-        self._drop(key)
+        if known is not None:
+            self._drop(key)
         attempt, delivery = self._repeated.pop(key, (0, 1))
         if attempt == task.attempt:
             task.delivery = delivery
@@ -297,7 +298,9 @@ class TaskBoard:
 
     def is_limited(self, task: OpenTask) -> bool:
         """Return whether a limit of its job, its queue or its namespace counts a task."""
-        return any(most is not None for most, _, _ in self._limits_of(task))
+        namespace = declared_of(task.queue, self._namespaces)
+        is_namespace_limited = namespace is not None and self._namespaces[namespace] is not None
+        return task.group is not None or task.queue in self._queue_limits or is_namespace_limited
 
     def full_namespaces(self) -> frozenset[str]:
         """Return the namespaces of whose queues workers have as many tasks as they may."""

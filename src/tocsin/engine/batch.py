@@ -34,9 +34,10 @@ class Batch:
         """Return whether an input is to be sent, or a publisher waits for an answer."""
         return any(isinstance(effect, Send) or effect.signal is ANSWERED for _, effect in self.effects)
 
-    def mark(self) -> "Mark":
-        """Return its present end."""
-        return Mark(len(self.calls), len(self.events), len(self.effects), self.size)
+    def begin(self, cause: Cause) -> "Mark":
+        """Add a cause; return the end before it."""
+        self.calls.append(cause)
+        return Mark(len(self.calls) - 1, len(self.events), len(self.effects), self.size)
 
     def settle(self) -> None:
         """Answer the proposals and notes in it: it is stored."""

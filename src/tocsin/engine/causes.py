@@ -3,7 +3,7 @@
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -264,7 +264,8 @@ class Agenda:
         """The deadlines of the newest state, by scope."""
         self._heaps: dict[str, list[_Entry]] = {s.name: [] for s in stages if s.deadlines}
         """By stage, and by time and scope, so that every process has the same order. An alarm of no newest state is stale."""
-        self._unknown: set[str] = set()
+        self.unknown: set[str] = set()
+        """Scopes with states for which no deadline could be found."""
         self._numbers = itertools.count()
         self.led = frozenset(stage.name for stage in stages)
         """The stages that the process decides for."""
@@ -272,12 +273,6 @@ class Agenda:
     def note(self, scopes: Iterable[str]) -> None:
         """Note that states changed; their deadlines are found when any is needed."""
         self._changed.update(dict.fromkeys(scopes))
-
-    @property
-    def unknown(self) -> Collection[str]:
-        """Scopes with states for which no deadline could be found."""
-        self._find()
-        return self._unknown
 
     def _find(self) -> None:
         """Find the deadlines of the states that changed."""
@@ -290,7 +285,7 @@ class Agenda:
             if kind is None or (declared := self._declared.get(kind.name)) is None:
                 continue
             state = states.get(scope, kind.initial)
-            self._unknown.discard(scope)
+            self.unknown.discard(scope)
             try:
                 has_none = type(state) is Broken or (kind.is_over is not None and kind.is_over(state))
                 alarms = [
@@ -300,7 +295,7 @@ class Agenda:
                 ]
             except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
                 _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
-                self._unknown.add(scope)
+                self.unknown.add(scope)
                 alarms = []
             before = self._alarms.pop(scope, ())
             if alarms:

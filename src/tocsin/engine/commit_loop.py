@@ -313,10 +313,10 @@ class CommitLoop:
         """Wait for something to decide on."""
         since = self._decider.batch.since
         times = [None if since is None else since + RIDES_FOR]
-        if self.agenda.unknown:
-            times.append(self._look_at_unknown)
         # No deadline is decided until the streams are read: one that is due is no reason to wake up.
         times.append(self._ask_again_at if self.intake.is_reading else self.pending.next_at)
+        if self.agenda.unknown:
+            times.append(self._look_at_unknown)
         until = min((at for at in times if at is not None), default=None)
         now = await self._leadership.time() or self._leadership.now()  # a leader of last resort has an earlier clock
         if until is None or self._is_blind:

@@ -151,7 +151,7 @@ class _Again:
         reason, tried, is_broken = "", False, False
         for cause in self._causes(events[place]):
             tried = True
-            mark, length = decider.batch.mark(), len(self._fold.journal)
+            mark, length = decider.batch.begin(cause), len(self._fold.journal)
             made: list[CommitEvent] = []
             try:
                 decider.decide_on(cause, self._commit.at)

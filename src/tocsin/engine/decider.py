@@ -99,8 +99,7 @@ class Decider:
 
     def attempt(self, cause: Cause, now: datetime) -> bool:
         """Decide on one cause; False: it failed, and is decided on alone after this commit."""
-        mark, length = self.batch.mark(), len(self._fold.journal)
-        self.batch.calls.append(cause)
+        mark, length = self.batch.begin(cause), len(self._fold.journal)
         try:
             is_over = self.decide_on(cause, now)
             if not is_over:
@@ -145,8 +144,7 @@ class Decider:
         self._pending.suspect = None
         if not self._pending.is_open(cause):
             return
-        mark, length = self.batch.mark(), len(self._fold.journal)
-        self.batch.calls.append(cause)
+        mark, length = self.batch.begin(cause), len(self._fold.journal)
         try:
             if not self.decide_on(cause, now):
                 self._go_on(cause)
@@ -269,9 +267,10 @@ class Decider:
             if waits != waited:  # it may wait on for the same
                 self.append_of_log(waits, now, cause)
             return True
-        if step.then in {Then.REFUSE, Then.WAIT}:
+        if step.then is Then.REFUSE or step.then is Then.WAIT:
             self._append(cause, letter_of(cause, step.reason, step.code, step.job), now)
-        self._end_wait(cause, now)
+        if waited is not None:
+            self._end_wait(cause, now)
         return True
 
     def _waits_for_key(self, cause: MessageCause | DeadlineCause, error: BrokenKey, now: datetime) -> bool:

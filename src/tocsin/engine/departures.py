@@ -18,7 +18,7 @@ state changes.
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -134,7 +134,8 @@ class Departures:
         self._at, self._floor = max(self._at, at), self._fold.floor
         for scope in changed:
             self._note(scope)
-            self._release(scope)
+            if scope in self._blocked:
+                self._release(scope)
         self._noted = max((self._fold.numbers.get(scope, 0) for scope in changed), default=self._noted)
         self._look_at_taken()
         self._look_at_due()
@@ -281,8 +282,9 @@ class Departures:
     def _drop(self, scope: str) -> None:
         fold = self._fold
         self.partial.discard(scope)
-        for table in (fold.states, fold.numbers, fold.events, fold.announcements, fold.standing):
-            cast("dict[str, Any]", table).pop(scope, None)
+        tables: tuple[dict[str, Any], ...] = fold.states, fold.numbers, fold.events, fold.announcements, fold.standing
+        for table in tables:
+            table.pop(scope, None)
 
     def _look_at_execution(self, scope: str, state: Execution) -> None:
         fold = self._fold

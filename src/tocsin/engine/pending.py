@@ -66,7 +66,7 @@ class Pending:
         self._held: list[MessageCause] = []
         """Messages that wait for older changes of their jobs, which another process decides."""
         self._until: datetime | None = None
-        """The time (UTC) up to which they wait; None: there is no such change, or the time has not begun."""
+        """The time (UTC) up to which they wait; None: none waits yet."""
 
     def arrive(
         self, source: str, recorded: Recorded[Message], *, is_own: bool = False, scope: str | None = None
@@ -78,7 +78,7 @@ class Pending:
         place = recorded.sequence
         if place > self._seen.get(source, 0):
             self._seen[source] = place
-        if source == EVENTS and self._fold.waiting:
+        if source == EVENTS and self._fold.waiting.entries:
             self._ripe.note(scope or subjects.scope_of(recorded.message))
         if (routes := self._routes.get(source)) is None:
             return
@@ -96,7 +96,7 @@ class Pending:
                 self._turns.add(call)
 
     def heed(self, recorded: Recorded[Message]) -> None:
-        """Take a change that another process decides; what is newer of its job waits for it."""
+        """Take a change that another process decides, and that its job waits for."""
         if not self._fold.position(*_CHANGES).has(recorded.sequence) and len(self._standby.of(_CHANGES)) < MAX_AWAITED:
             self._standby.add(MessageCause(_ELSEWHERE, _NO_SUBSCRIPTION, _CHANGES[1], recorded.sequence, recorded))
 
@@ -125,7 +125,7 @@ class Pending:
         self._until = self._until if self._standby.of(_CHANGES) else None
 
     def _awaits_change(self, subject: str, now: datetime, before: datetime) -> bool:
-        """Return whether another process is to decide a change of a subject's job, requested up to a time (UTC)."""
+        """Return whether a job waits for a change, requested up to a time (UTC)."""
         if not (changes := self._standby.of(_CHANGES)):
             return False
         self._until = self._until or now + AWAITED_FOR
@@ -143,7 +143,7 @@ class Pending:
         return alarm
 
     def _is_early(self, cause: Cause, now: datetime) -> bool:
-        """Hold a message that comes after a change which another process decides; return whether it is held."""
+        """Hold a message whose job waits for a change; return whether it is held."""
         if not isinstance(cause, MessageCause) or not self._awaits_change(
             cause.recorded.subject, now, cause.recorded.time
         ):
@@ -166,7 +166,8 @@ class Pending:
 
         `is_reading`: as in `Turns.next`.
         """
-        due = partial(self._due, now)
+        awaits = bool(self._standby.of(_CHANGES))
+        due = partial(self._due if awaits else self._agenda.next_due, now)
         if self._until is not None and now >= self._until:
             self._release()
         while True:
@@ -181,19 +182,21 @@ class Pending:
                 for call in self._ripe.take(now, self._agenda.led):
                     self._turns.add(call)
                 cause = self._turns.next(due, is_reading=is_reading)
-            if cause is None or (self.is_open(cause) and not self._is_early(cause, now)):
+            if cause is None or (self.is_open(cause) and not (awaits and self._is_early(cause, now))):
                 return cause
 
     def is_open(self, cause: Cause) -> bool:
         """Return whether a decision is still to be made."""
         if isinstance(cause, DeadlineCause):
             return self._agenda.is_current(cause)
-        if isinstance(cause, MessageCause) and cause.waits is not None:
+        if not isinstance(cause, MessageCause):
+            return True
+        if cause.waits is not None:
             return self._ripe.is_open(cause.waits)
-        if isinstance(cause, MessageCause) and self._fold.position(*cause.key).has(cause.place):
-            self._untaken[cause.key].close(cause.place)  # another process took it
-            return False
-        return True
+        key = cause.key
+        if is_taken := self._fold.position(*key).has(cause.place):
+            self._untaken[key].close(cause.place)  # by another process
+        return not is_taken
 
     def bring_forward(self) -> None:
         """Let go of the causes first that hold a position back."""

@@ -44,22 +44,23 @@ class WaitingInputs:
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
-        self._entries: dict[Name, Entry] = {}
+        self.entries: dict[Name, Entry] = {}
+        """The inputs that wait, by name."""
         self._on: dict[str, tuple[Name, ...]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`)."""
 
     def __len__(self) -> int:
         """Return how many inputs wait."""
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the inputs, in the order of the numbers of their events."""
-        return iter(sorted(self._entries.values(), key=lambda entry: entry.number))
+        return iter(sorted(self.entries.values(), key=lambda entry: entry.number))
 
     def get(self, name: Name) -> Waits | None:
         """Return an input; None: it does not wait."""
-        entry = self._entries.get(name)
+        entry = self.entries.get(name)
         return None if entry is None else entry.waits
 
     def on(self, scope: str) -> tuple[Name, ...]:
@@ -82,7 +83,7 @@ class WaitingInputs:
         self._remove(event.name)
         if isinstance(event, Waits):
             put = self._journal.put
-            put(self._entries, event.name, Entry(event, number))
+            put(self.entries, event.name, Entry(event, number))
             for scope in event.on:
                 put(self._on, scope, (*self._on.get(scope, ()), event.name))
             self._add(event, 1)
@@ -90,7 +91,7 @@ class WaitingInputs:
     def _remove(self, name: Name) -> None:
         if (waits := self.get(name)) is None:
             return
-        self._journal.remove(self._entries, name)
+        self._journal.remove(self.entries, name)
         for scope in waits.on:
             if rest := tuple(other for other in self._on[scope] if other != name):
                 self._journal.put(self._on, scope, rest)

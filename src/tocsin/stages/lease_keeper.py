@@ -32,7 +32,7 @@ class LeaseKeeper:
 
         The key of a lease is its step.
         """
-        if state.requested is None or state.is_over:
+        if state.requested is None:
             return
         if state.requested.plan.expires_at is not None:
             yield Deadline(state.requested.plan.expires_at)

@@ -45,11 +45,12 @@ class Recoverer:
 
     def deadlines_of(self, state: Execution) -> Sequence[Deadline]:
         """Return when an open execution, or its attempt, has taken too long."""
-        if state.requested is None or state.is_over or state.is_held:
-            return ()  # the dependency keeper and the agent keeper bound the waits before the lock
         if state.status is Status.PLANNED and state.planned_at is not None:
-            return (Deadline(state.planned_at + self._policy.threshold, STALLED),)
-        return () if state.decided is None else self._of_steps(state, state.requested.plan, state.decided.time)
+            # The dependency keeper and the agent keeper bound the waits before the lock.
+            return () if state.is_held else (Deadline(state.planned_at + self._policy.threshold, STALLED),)
+        if state.requested is None or state.decided is None:
+            return ()
+        return self._of_steps(state, state.requested.plan, state.decided.time)
 
     def _of_steps(self, state: Execution, plan: Plan, admitted_at: datetime) -> list[Deadline]:
         expires = recovery.expiry_of(plan, admitted_at)

@@ -75,7 +75,7 @@ class Registrar:
 
 
 def _since_request(event: Message, at: datetime, states: States, now: datetime) -> Message:
-    """Return an event; a change of a job is in force from its request, if no later instant is decided."""
+    """Return an event; a change is in force from its request, if possible."""
     if not isinstance(event, DefinitionFact) or at >= now:
         return event
     return event.changed(since=at) if states(LEDGER(subjects.ledger(event.job))).may_change_at(at) else event

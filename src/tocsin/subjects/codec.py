@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -190,6 +191,11 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 }
 
 
+MAX_KNOWN: Final = 1_024
+"""Subjects whose jobs and turns are remembered: the triggers of a job have one subject."""
+
+
+@lru_cache(MAX_KNOWN)
 def job_of(subject: str) -> str:
     tokens = request_subject(subject).split(".")
     if tokens[0] == "trigger" and not (publisher_of(subject) is None and is_execution_id(tokens[-1])):
@@ -246,6 +252,7 @@ def publisher_of(subject: str) -> str | None:
     return "" if subject.startswith(PUBLIC_INPUTS) else None
 
 
+@lru_cache(MAX_KNOWN)
 def turn_of(subject: str) -> tuple[str, str]:
     """Return the publisher and the job that take turns with others; any subject has them.
 

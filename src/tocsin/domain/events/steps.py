@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from ..hold_up_time import HoldUpCause
@@ -42,8 +43,12 @@ class Admission(OwnMessage, frozen=True, kw_only=True):
     """The event that started the execution; absent: none did."""
 
 
-_OF_ADMISSION: Final = frozenset(Admission.__struct_fields__)
-_REQUESTED: Final = tuple(name for name in Requested.__struct_fields__ if name not in {"v", "failed_only"})
+_OF_ADMISSION: Final = tuple(Admission.__struct_fields__)
+_admission_of: Final = attrgetter(*_OF_ADMISSION)
+_OF_TASK: Final = tuple(
+    name for name in Requested.__struct_fields__ if name not in {"v", "failed_only", *_OF_ADMISSION}
+)
+_task_of: Final = attrgetter(*_OF_TASK)
 
 
 class TaskLimit(OwnMessage, frozen=True, kw_only=True):
@@ -145,8 +150,9 @@ class Dispatched(ExecutionFact, frozen=True, kw_only=True):
         """Return the admission as a separate event; None: this is only a task."""
         if self.admits is None:
             return None
-        own = {name: getattr(self.admits if name in _OF_ADMISSION else self, name) for name in _REQUESTED}
-        return Admitted(**own, fence=self.fence, recovered_at=self.recovery_attempt_time)
+        own = dict(zip(_OF_TASK, _task_of(self), strict=True))
+        of_admission = dict(zip(_OF_ADMISSION, _admission_of(self.admits), strict=True))
+        return Admitted(**own, **of_admission, fence=self.fence, recovered_at=self.recovery_attempt_time)
 
     @property
     def task(self) -> "Dispatched":

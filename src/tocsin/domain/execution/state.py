@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 from functools import reduce
+from operator import attrgetter
 from typing import Any, Final, Literal, Self, TypeAlias, TypedDict
 
 import msgspec
@@ -223,7 +224,8 @@ def with_step(state: Execution, name: str, step: Step) -> Execution:
 
 def planned_step(state: Execution, name: str) -> PlannedStep:
     if isinstance(state.steps, dict):
-        return next(step for step in state.request.plan.steps if step.name == name)
+        steps = state.request.plan.steps
+        return steps[0] if len(steps) == 1 else next(step for step in steps if step.name == name)
     return state.steps.planned[name]
 
 
@@ -261,9 +263,12 @@ def terminal_fields(state: Execution) -> Ending:
     }
 
 
+_request_of: Final = attrgetter(*Requested.__struct_fields__)
+
+
 def request_fields(requested: Requested) -> dict[str, Any]:
     """Return the fields that `Admitted` repeats from `Planned`."""
-    return {name: getattr(requested, name) for name in Requested.__struct_fields__}
+    return dict(zip(Requested.__struct_fields__, _request_of(requested), strict=True))
 
 
 def evolve(state: Execution, recorded: Recorded[Message]) -> Execution:  # noqa: C901, PLR0911, PLR0912 - one case a fact

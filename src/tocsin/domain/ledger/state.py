@@ -107,7 +107,7 @@ class Ledger(msgspec.Struct, frozen=True):
         return self.current.fact if self.current else 0
 
     def may_change_at(self, at: datetime) -> bool:
-        """Return whether a time (UTC) has no decision on a later instant, and no later definition."""
+        """Return whether no instant and no definition is decided after a time (UTC)."""
         known = (self.watermark, None if self.current is None else self.current.since)
         return all(one is None or one <= at for one in known)
 

@@ -28,8 +28,9 @@ class LimitedHandOver:
 
         `upto`: the sequence up to which the log is folded.
         """
-        await self._sender.send([claim for claim in claims if not self._board.is_contested(claim.task)])
-        self._unread += (claim for claim in claims if self._board.is_contested(claim.task))
+        contested = {claim.sequence for claim in claims if self._board.is_contested(claim.task)}
+        await self._sender.send([claim for claim in claims if claim.sequence not in contested])
+        self._unread += (claim for claim in claims if claim.sequence in contested)
         await self.read_back(upto=upto)
 
     async def read_back(self, *, upto: int) -> None:

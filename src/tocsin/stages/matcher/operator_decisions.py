@@ -115,8 +115,8 @@ class OperatorDecisions:
 
     def permits(self, task: OpenTask, claim: Started) -> bool:
         """Return whether a claim may be stored, however long ago its task was chosen."""
-        queue = self.queue(task.queue)
-        if queue.is_paused or queue.purges(task.sequence):
+        queue = self._queues.get(task.queue)
+        if queue is not None and (queue.is_paused or queue.purges(task.sequence)):
             return False
         if claim.agent is None:
             return self.serves_over_http(OutsideName(claim.holder or "", claim.worker))
