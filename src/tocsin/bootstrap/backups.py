@@ -29,6 +29,7 @@ from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
 from ..subjects import RECORDED
 from .commit_process import Commits
+from .commits import takes
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
 from .provision import durables_of, initialize, input_limits, output_limits
 from .stage_runner import rebuild_history
@@ -113,11 +114,11 @@ async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: 
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
     if isinstance(place, Path):
-        return await verify_backup(place, patience=patience)
+        return await verify_backup(place, patience=patience, takes=takes)
     async with _store(settings, place) as store:
         with _temporary_folder() as folder:
             await download_backup(store, folder)
-            return await with_unnamed(store, await verify_backup(folder, patience=patience))
+            return await with_unnamed(store, await verify_backup(folder, patience=patience, takes=takes))
 
 
 async def restore_backup(installation: Installation, place: BackupPlace) -> BackupManifest:

@@ -9,6 +9,7 @@ from .. import __version__, telemetry
 from ..adapters.memory.durable import InMemoryDurable
 from ..engine.displays import DailyUseDisplay, LockDisplay
 from ..engine.edge import EdgeDecisions, EdgeFollower
+from ..engine.report_lists import LISTS
 from ..engine.stage import BoundStage, BoundSubscription, Loop
 from ..engine.stage_leases import follower_of
 from ..engine.step import Sources
@@ -24,7 +25,7 @@ from ..stages.recoverer import RECOVERER
 from ..stages.registrar import REGISTRAR
 from ..stages.retrier import RETRIER
 from ..stages.ticker import TICKER
-from ..subjects import DECISION_STREAMS, INPUT_STREAMS, Stream
+from ..subjects import DECISION_STREAMS, INPUT_STREAMS, Stream, any_of
 from .commit_process import View
 from .installation import Ports
 from .leading import Leading
@@ -51,6 +52,18 @@ def takers() -> Mapping[Stream, frozenset[str]]:
         stream: frozenset(stage.name for stage in _LED if any(one.stream is stream for one in stage.subscriptions))
         for stream in INPUT_STREAMS
     }
+
+
+_TAKES: Final = {
+    stage.name: any_of([one for each in stage.subscriptions if isinstance(each.filters, tuple) for one in each.filters])
+    for stage in _LED
+    if stage.subscriptions
+}
+
+
+def takes(stage: str, subject: str) -> object:
+    """Return whether a stage takes the inputs with a subject by the log of commits."""
+    return stage in _TAKES and (subject.startswith(LISTS.removesuffix("*")) or _TAKES[stage](subject))
 
 
 def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:

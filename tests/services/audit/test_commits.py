@@ -13,6 +13,7 @@ from tests.domain.given import NOON
 from tocsin import subjects
 from tocsin.archive.commit_reader import STORED, as_stored
 from tocsin.archive.stream_reader import decoded
+from tocsin.bootstrap.commits import takes
 from tocsin.domain.commit import RESTORED, CommitEvent, LogHead, Restoration, Seal, Taken
 from tocsin.domain.events import Paused, Report
 from tocsin.domain.log_events import Trying, Waited, Waits, encode
@@ -221,6 +222,21 @@ def test_input_that_a_stage_leaves(minutes: int, number: int) -> None:
     found = list(log.rules.finish(NOON + timedelta(minutes=minutes), {Stream.REQUESTS: 3}))
     assert [(violation.invariant, violation.entity) for violation in found] == [("I3", "planner on REQUESTS")] * number
     assert all("(2)" in violation.reason for violation in found)
+
+
+def test_input_is_left_by_stages_that_take_it() -> None:
+    log = Log()
+    log.rules = CommitRules(SEAL, "k1", takes=takes)
+    log.commit(taken={"planner": {"REQUESTS": [(1, 1)]}, "registrar": {"REQUESTS": [(2, 2)]}})
+    for sequence, subject in ((1, "trigger.j"), (2, "change.j.1"), (3, "change.j.2"), (4, "trigger.j")):
+        log.rules.read(StoredMessage(Stream.REQUESTS, sequence, NOON, subject, {}, b"{}"))
+    log.violations()
+    found = list(log.rules.finish(LATER, {Stream.REQUESTS: 4}))
+    assert [(one.entity, one.reason.split(" are ")[0]) for one in found] == [
+        ("planner on REQUESTS", "1 inputs"),
+        ("registrar on REQUESTS", "1 inputs"),
+    ]
+    assert [sequence for sequence, *_ in log.rules._untaken["REQUESTS"]] == [3, 4]
 
 
 def test_stream_that_lost_its_tail() -> None:

@@ -216,7 +216,9 @@ async def _audit(
         auditor = Auditor(since=log.selection.since, until=log.selection.until, patience=patience, key=key)
         messages = log.messages
         if log.commits is not None and log.stored is not None:
-            messages = stored_log(auditor, log.stored, log.selection, log.commits, patience=patience)
+            from ...bootstrap.commits import takes  # noqa: PLC0415 - it imports every stage
+
+            messages = stored_log(auditor, log.stored, log.selection, log.commits, patience=patience, takes=takes)
         async for message in messages:
             verification.take(message)
             for recorded in auditor.read(message):

@@ -9,11 +9,11 @@ Memory: the positions of the stages, the inputs that wait, and the inputs that a
 """
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,8 @@ from .check import CLOCK_SKEW, PATIENCE, Violation
 EVENTS: Final = "events"
 """The source of positions that are numbers of events."""
 LOG: Final = "the log"
+Takes: TypeAlias = Callable[[str, str], object]
+"""Returns whether a stage takes the inputs with a subject."""
 
 
 class _Beginning(msgspec.Struct, frozen=True):
@@ -53,16 +55,18 @@ class _Beginning(msgspec.Struct, frozen=True):
 class _Input(NamedTuple):
     sequence: int
     time: datetime
+    subject: str
 
 
 class CommitRules:
     """Judges the messages of one partition, in their order."""
 
-    def __init__(self, seal: Seal, key: str, *, patience: timedelta = PATIENCE) -> None:
+    def __init__(self, seal: Seal, key: str, *, patience: timedelta = PATIENCE, takes: Takes = lambda *_: True) -> None:
         """`key`: the id of the key of the first commit.
 
-        `patience`: the time for which a stage may leave an input.
+        `patience`: the time for which a stage may leave an input that it `takes`.
         """
+        self._takes = takes
         self._seal = seal
         self._head = LogHead(key)
         self._patience = patience
@@ -165,7 +169,7 @@ class CommitRules:
         Each stream comes in its order, before or after the decisions on it.
         """
         source = message.stream.value
-        self._untaken.setdefault(source, deque()).append(_Input(message.sequence, message.time))
+        self._untaken.setdefault(source, deque()).append(_Input(message.sequence, message.time, message.subject))
         self._forget(source)
 
     def _takers(self, source: str) -> list[tuple[str, Position]]:
@@ -175,9 +179,14 @@ class CommitRules:
         untaken = self._untaken.get(source)
         if not untaken:
             return
-        floor = min((position.floor for _, position in self._takers(source)), default=0)
-        while untaken and untaken[0].sequence <= floor:
+        takers = self._takers(source)
+        while untaken and any(position.has(untaken[0].sequence) for _, position in takers):
+            if any(self._lacks(stage, position, untaken[0]) for stage, position in takers):
+                return
             untaken.popleft()
+
+    def _lacks(self, stage: str, position: Position, one: _Input) -> bool:
+        return not position.has(one.sequence) and bool(self._takes(stage, one.subject))
 
     def finish(self, until: datetime | None, ends: Mapping[Stream, int]) -> Iterator[Violation]:
         """Judge the inputs that are left.
@@ -189,7 +198,7 @@ class CommitRules:
                 late = [
                     one
                     for one in inputs
-                    if not position.has(one.sequence) and until is not None and until - one.time >= self._patience
+                    if self._lacks(stage, position, one) and until is not None and until - one.time >= self._patience
                 ]
                 if late:
                     reason = f"{len(late):,} inputs are not decided, the oldest ({late[0].sequence:,}) since {late[0].time.isoformat()}"
@@ -222,6 +231,7 @@ async def stored_log(
     commits: CommitReader,
     *,
     patience: timedelta = PATIENCE,
+    takes: Takes,
 ) -> AsyncIterator[StoredMessage]:
     """Yield the selected messages of a log in the order of time.
 
@@ -229,7 +239,7 @@ async def stored_log(
     """
     auditor.judge_log()
     upto = await extents(stored, selection)
-    rules = CommitRules(await commits.seal(), commits.key, patience=patience)
+    rules = CommitRules(await commits.seal(), commits.key, patience=patience, takes=takes)
     inputs = replace(selection, streams=tuple(stream for stream in selection.streams if stream not in DECISION_STREAMS))
     last = max((upto[stream].last for stream in DECISION_STREAMS if stream in upto), default=0)
     messages = _judged(rules, auditor, commits.bodies(), read(stored, inputs, upto), last)

@@ -11,7 +11,7 @@ from ....archive.log_archive import ArchiveDamaged
 from ....archive.stream_reader import Selection
 from ....services.audit import Auditor, Report
 from ....services.audit.check import PATIENCE
-from ....services.audit.commits import stored_log
+from ....services.audit.commits import Takes, stored_log
 from ....subjects import INPUT_STREAMS, INSTALLATION_KEY, Bucket
 from . import folder as folders
 from .backup_log import bucket_value, log_of_commits
@@ -44,8 +44,12 @@ class Verification:
         return not self.damage and self.audit is not None and self.audit.is_clean
 
 
-async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Verification:
+async def verify_backup(
+    folder: Path, *, patience: timedelta = PATIENCE, takes: Takes = lambda *_: True
+) -> Verification:
     """Read a whole backup: compare its files with the manifest, and audit its log.
+
+    `takes`: as in `services.audit.commits`.
 
     Raises:
         BackupUnreadable: the folder holds no backup that this version can read.
@@ -57,7 +61,7 @@ async def verify_backup(folder: Path, *, patience: timedelta = PATIENCE) -> Veri
     try:
         key = bucket_value(folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
         log = await log_of_commits(folder, manifest, key or b"")
-        return Verification(manifest, (), await _audited(log, patience, key))
+        return Verification(manifest, (), await _audited(log, takes, patience, key))
     except ArchiveDamaged as error:
         return Verification(manifest, (Damage(folders.ARCHIVE, str(error)),), None)
 
@@ -108,9 +112,9 @@ def _damaged_snapshots(folder: Path, manifest: BackupManifest) -> Iterator[Damag
                 )
 
 
-async def _audited(log: CommitStoredLog, patience: timedelta, key: bytes | None) -> Report:
+async def _audited(log: CommitStoredLog, takes: Takes, patience: timedelta, key: bytes | None) -> Report:
     auditor = Auditor(patience=patience, key=key)
-    async for message in stored_log(auditor, log, Selection(), log.commits, patience=patience):
+    async for message in stored_log(auditor, log, Selection(), log.commits, patience=patience, takes=takes):
         for _ in auditor.read(message):
             pass
     return auditor.report()
