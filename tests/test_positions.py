@@ -8,13 +8,14 @@ from tests.domain.test_task_board import task
 from tocsin import subjects
 from tocsin.adapters.memory.agents import MAX_BYTES, InMemoryAgentChannel
 from tocsin.domain.agent import agent_key
-from tocsin.domain.events import PoisonMessage, Recorded, Trigger
+from tocsin.domain.events import PoisonMessage, Recorded, Started, Trigger
 from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard
 from tocsin.domain.task_fetch import Fetch, FetchedClaim
 from tocsin.services.audit.requests import Requests
 from tocsin.stages.matcher.agents import HeardAgents
 from tocsin.stages.matcher.claims import Releases
 from tocsin.stages.matcher.fetches import Fetches
+from tocsin.stages.matcher.followed_tasks import FollowedTasks
 from tocsin.stages.matcher.http_workers import HttpWorkers
 from tocsin.stages.matcher.last_heartbeats import LastHeartbeats
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
@@ -85,6 +86,32 @@ def test_fetch_has_each_of_its_claims() -> None:
         fetches.learn(AGENT, claim)
     fetch = Fetch(id=AGENT, gateway=AGENT, queues=("default",), count=9, identity="ops", usual_lease=30.0)
     assert fetches.answer_to(fetch) == tuple(claims)
+
+
+def test_claim_that_is_undone_answers_no_fetch() -> None:
+    """Another claim may get its number, of another worker."""
+    log, board, fetches = InMemoryEventLog(), TaskBoard(), Fetches(lambda: 0.0)
+    decisions = OperatorDecisions(board, requires_grant=False)
+    workers = HttpWorkers(InMemoryProjections(log.clock), log.clock, board, fetches, decisions)
+    followed = FollowedTasks(board, fetches, workers, lambda _: True)
+    fetch = Fetch(id=AGENT, gateway=AGENT, queues=("default",), count=9, identity="ops", usual_lease=30.0)
+    claim = Started(
+        job="a", execution_id="1", step="main", attempt=1, delivery=1, worker="w", holder="ops", fetch=AGENT
+    )
+    scope = subjects.scope_of(claim)
+
+    def learn(number: int) -> None:
+        followed.learn(Recorded(claim, subjects.subject_of(claim), number, log.clock.now()))
+
+    learn(5)
+    followed.settle(4)
+    assert fetches.answer_to(fetch) is None
+    followed.settle(0, [scope])
+    followed.settle(9)
+    assert fetches.answer_to(fetch) is None
+    learn(10)
+    followed.settle(10)
+    assert fetches.answer_to(fetch) == (FetchedClaim(scope=scope, step="main", sequence=10),)
 
 
 async def test_each_claim_over_http_has_its_holder() -> None:

@@ -97,6 +97,8 @@ class OutsideExecutor:
                     self._told.accepted.append(mine.claim.message)
             except (LogUnavailable, OutdatedState):
                 await self._process.wait(0.3)
+            except OperationError:  # another worker got the task meanwhile
+                return
             else:
                 return
 
@@ -113,7 +115,7 @@ class OutsideExecutor:
             if mine is None:
                 return
             await worker_answers.extend(self._log, mine, key=KEY)
-        except (LogUnavailable, OutdatedState):
+        except (LogUnavailable, OutdatedState, OperationError):
             return
 
     async def _mine(self, held: Held) -> Held | None:

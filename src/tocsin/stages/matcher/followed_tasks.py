@@ -1,6 +1,6 @@
 """The events that the matcher follows: tasks, claims, and their ends."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from ... import subjects
@@ -38,6 +38,8 @@ class FollowedTasks:
         self._fetches = fetches
         self._workers = workers
         self._serves = serves
+        self._fetched: list[tuple[str, FetchedClaim]] = []
+        """The claims of fetches, each with its fetch, that may be undone: no answer names them yet."""
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event; those that say nothing about tasks change nothing."""
@@ -60,7 +62,18 @@ class FollowedTasks:
         if fact.holder is not None:
             self._workers.note_claim(scope, sequence, fact.holder, fact.worker)
         if fact.fetch is not None:
-            self._fetches.learn(fact.fetch, FetchedClaim(scope=scope, step=fact.step, sequence=sequence))
+            self._fetched.append((fact.fetch, FetchedClaim(scope=scope, step=fact.step, sequence=sequence)))
+
+    def settle(self, upto: int, undone: Collection[str] = ()) -> None:
+        """Answer fetches with the claims up to a number, which are stored; forget undone scopes."""
+        fetched, self._fetched = self._fetched, []
+        for fetch, claim in fetched:
+            if claim.scope in undone:
+                continue
+            if claim.sequence <= upto:
+                self._fetches.learn(fetch, claim)
+            else:
+                self._fetched.append((fetch, claim))
 
     def _dispatch(self, scope: str, fact: Dispatched, recorded: Recorded[Message]) -> None:
         if not self._serves(fact.queue):

@@ -140,9 +140,11 @@ class Matcher:
             for scope in batch.undone:
                 self.board.forget(scope)
                 self._owners.forget(scope)
+            self._followed.settle(0, batch.undone)
             for recorded in batch.messages:
                 self.learn(recorded)
             self._upto = batch.upto
+            self._followed.settle(batch.upto)
             self._is_complete = self._is_complete or batch.caught_up
             self._changed.set()
 
