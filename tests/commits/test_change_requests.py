@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     Resolved,
     Trigger,
 )
-from tocsin.engine import change_requests, pending
+from tocsin.engine import change_requests, turns
 from tocsin.engine.change_requests import MAX_BYTES, MAX_EVENTS, RequestTooLarge, RequestWaits, request_of
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.ports import Append, LogUnavailable, SequenceConflict
@@ -180,7 +180,7 @@ async def test_paused_job_awaits_its_registrar(world: World) -> None:
 
 
 async def test_job_goes_on_if_no_registrar_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pending, "AWAITED_FOR", timedelta(seconds=0.2))
+    monkeypatch.setattr(turns, "AWAITED_FOR", timedelta(seconds=0.2))
     await world.publish(world.request(defined("a")))
     await world.inputs.publish("trigger.a", Trigger(), message_id="t")
     async with world.deciding(alone="others") as (view, _):

@@ -15,9 +15,11 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import CancelRequest, Defined, Message, Recorded, Report, Trigger
 from tocsin.domain.events.message import validated
 from tocsin.engine import commit_loop, intake
+from tocsin.engine import turns as turns_
 from tocsin.engine.causes import MessageCause
+from tocsin.engine.change_requests import REGISTRAR
 from tocsin.engine.intake import Intake
-from tocsin.engine.turns import SHARES, Kind, Turns
+from tocsin.engine.turns import AWAITED_FOR, SHARES, AwaitedChanges, Kind, Turns
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
 
@@ -232,6 +234,66 @@ def test_undone_messages_come_first_again() -> None:
     turns.put_back(found for found in calls if isinstance(found, MessageCause))
     assert turns.inputs == 6
     assert [turns.next(lambda _: None) for _ in range(4)] == calls
+
+
+def test_messages_wait_for_older_changes_of_their_jobs() -> None:
+    awaited, later = AwaitedChanges(), START + timedelta(seconds=1)
+    for sequence, job in ((2, "a"), (3, "b"), (9, "a")):
+        awaited.add(job, sequence, START, START)
+        awaited.add(job, sequence, START, later)  # it is read again
+    older, *newer = (call(Stream.REQUESTS, "trigger.a", place) for place in (1, 5, 4))
+    assert not awaited.holds("a", older)
+    assert not awaited.holds("c", older)
+    assert all(awaited.holds("a", one) for one in newer)
+    assert awaited.holds("b", other := call(Stream.INPUTS, "public.trigger.b", 1))
+    assert awaited.end(lambda sequence, _: sequence == 3) == [other]  # the registrar takes jobs in turns
+    assert awaited.end(lambda sequence, _: sequence == 2) == newer[::-1]
+    assert not awaited.holds("a", newer[0])
+    assert awaited.is_before("a", START)
+    assert not awaited.is_before("a", START - timedelta(seconds=1))  # a deadline that was due before
+    assert awaited.until == START + AWAITED_FOR
+    assert not awaited.end()
+    assert awaited.until is None
+
+
+def test_number_of_awaited_changes_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_, "MAX_AWAITED", 2)
+    awaited = AwaitedChanges()
+    for sequence in range(1, 4):
+        awaited.add(f"j{sequence}", sequence, START, START)
+    assert [awaited.is_before(f"j{sequence}", START) for sequence in range(1, 4)] == [True, True, False]
+
+
+@pytest.mark.parametrize("gains", [False, True])
+async def test_change_of_another_leader_holds_its_job(gains: bool) -> None:  # noqa: FBT001
+    installation = await given({"name": "a"})
+    process: Process = installation.process(NAMES)
+    await process.read_on()
+    loop, now = process.loop, installation.clock.now()
+    loop.offer(Stream.REQUESTS, Recorded(Trigger(), "change.a.id", 1, now))
+    loop.offer(Stream.REQUESTS, Recorded(Trigger(), subjects.trigger("a"), 2, now))
+    assert not await loop.run_once()
+    loop.pending.lead(loop.agenda.led | ({REGISTRAR} if gains else {"other"}), now)
+    await loop.run_once()
+    assert bool(await scopes(installation, "execution.a.")) is gains
+
+
+async def test_held_messages_make_no_crowded_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(intake, "MAX_RANGES", 40)
+    monkeypatch.setattr(intake, "MAX_MORE_RANGES", 20)
+    monkeypatch.setattr(commit_loop, "MAX_INPUTS", 10)
+    installation = await given({"name": "a"}, {"name": "b"})
+    process: Process = installation.process(NAMES)
+    process.loop._max_inputs = 10
+    await process.read_on()
+    now = installation.clock.now()
+    process.loop.offer(Stream.REQUESTS, Recorded(Trigger(), "change.a.id", 1, now))
+    for place in range(2, 400):
+        process.loop.offer(
+            Stream.REQUESTS, Recorded(Trigger(), subjects.trigger("ab"[place % 2]), place, now, f"m{place}")
+        )
+    while await process.loop.run_once():
+        assert len(process.fold.position("planner", "REQUESTS").above) <= 40
 
 
 async def test_reader_waits_while_too_much_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, UnknownFormat
 from ..domain.events import Message, Recorded
-from ..domain.log_events import ABOUT_THE_LOG
 from ..engine.broken_keys import StoredEvent
 from ..engine.causes import Alarm, Proposals
 from ..engine.change_requests import CHANGES, REGISTRAR, ChangeRequests
@@ -91,12 +90,9 @@ def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
         for filter_ in subscription.filters
     )
     found = [one for one in filters if not any(other != one and covers(other, one) for other in filters)]
+    if stream is Stream.REQUESTS and stages and CHANGES not in found:
+        return [*found, CHANGES]  # stages wait for the changes that the registrar of another process decides
     return [*found, LISTS] if found and stream is Stream.REPORTS else found
-
-
-def _awaits_changes(stages: Sequence[BoundStage]) -> bool:
-    """Return whether stages wait for changes that the registrar of another process decides."""
-    return bool(stages) and all(stage.name != REGISTRAR for stage in stages)
 
 
 class CommitProcess:
@@ -165,8 +161,6 @@ class CommitProcess:
             view.proposals = self.folding = loop
             self.has_folded.set()
             readers = [self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams)]
-            if _awaits_changes(stages):
-                readers.append(self._heed(loop))
             running = group.create_task(loop.run())
             tasks = [following, *map(group.create_task, readers), running, group.create_task(self.effects.run())]
             if stages and self.snapshots is not None and self._heads is not None:
@@ -302,25 +296,30 @@ class CommitProcess:
 
         return await until_answered(load, self._clock, "a decision waits")
 
-    async def _ends(self, stages: Sequence[BoundStage]) -> dict[str, int]:
-        filters: dict[str, list[str]] = {s: _filters(stages, s) for s in (Stream.REQUESTS, Stream.REPORTS)}
-        if _awaits_changes(stages):
-            filters[CHANGES] = [CHANGES]
+    async def _ends(self, stages: Sequence[BoundStage]) -> dict[Stream, int]:
+        filters = {stream: _filters(stages, stream) for stream in (Stream.REQUESTS, Stream.REPORTS)}
 
-        async def read() -> dict[str, int]:
+        async def read() -> dict[Stream, int]:
             return {s: max(await self._inputs.tails(*of_stream)) for s, of_stream in filters.items() if of_stream}
 
         return await until_answered(read, self._clock, "decisions wait")
 
-    async def _heed(self, loop: CommitLoop) -> None:
-        """Read the changes that another process decides."""
+    async def _heed(self, loop: CommitLoop, upto: int) -> None:
+        """Read the open changes up to a sequence, which another process decides."""
         after = loop.fold.position(REGISTRAR, Stream.REQUESTS).floor
-        async for batch in self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=lambda *_: ABOUT_THE_LOG):
-            loop.heed(batch.messages, batch.upto)
+        if after < upto:
+            async for batch in self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=decode):
+                for recorded in batch.messages:
+                    loop.offer(Stream.REQUESTS, recorded)
+                if batch.caught_up:
+                    return
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
         READER.set(partial(self._readers.note, stream.value))
-        async for batch in self._inputs.follow(stream, *filters, after=loop.floor(stream), decode=decode):
+        floor = loop.floor(stream)
+        if stream is Stream.REQUESTS and filters[-1] == CHANGES:
+            await self._heed(loop, floor)
+        async for batch in self._inputs.follow(stream, *filters, after=floor, decode=decode):
             messages = [one for recorded in batch.messages for one in listed(recorded)]
             if self.passes is not None:
                 await self.passes.inputs(stream, messages)

@@ -10,7 +10,7 @@ refused   undo, fold what others stored, decide all of it again in half the batc
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -26,7 +26,7 @@ from .asked import Asked
 from .batch import Batch
 from .broken_keys import StoredEvent
 from .causes import DECISIONS, Agenda, Alarm, Effect, Note, OfPart, Proposal
-from .change_requests import CHANGES
+from .change_requests import REGISTRAR
 from .clock_guard import ClockGuard
 from .commit_writer import Chain, CommitWriter
 from .decider import LOOK_AGAIN, Decider
@@ -40,6 +40,7 @@ from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
 from .step import Step
+from .turns import is_change
 from .watcher import NobodyWatches, Shown, Watcher
 from .write_turns import WriteTurns
 
@@ -97,7 +98,7 @@ class CommitLoop:
         wake_at: Callable[[datetime, Callable[[], None]], Alarm] | None = None,
         leases: StageLeases | None = None,
         turns: WriteTurns | None = None,
-        ends: Callable[[], Awaitable[Mapping[str, int]]] | None = None,
+        ends: Callable[[], Awaitable[dict[Stream, int]]] | None = None,
         reload: Callable[[], Awaitable[Fold | None]] | None = None,
         steady: Callable[[], float] = time.perf_counter,
         snapshot: Loaded | None = None,
@@ -143,14 +144,14 @@ class CommitLoop:
 
     @property
     def streams(self) -> frozenset[Stream]:
-        """The streams of inputs that its stages take."""
+        """The streams of inputs that its stages take, or wait for."""
         streams = {subscription.stream for stage in self._stages for subscription in stage.subscriptions}
-        return frozenset(streams - DECISIONS)
+        return frozenset((streams | {Stream.REQUESTS}) - DECISIONS if self._stages else ())
 
     def floor(self, stream: Stream) -> int:
         """Return the sequence of a stream up to which its stages took the inputs."""
-        readers = (stage for stage in self._stages if any(s.stream is stream for s in stage.subscriptions))
-        return min((self.fold.position(stage.name, stream.value).floor for stage in readers), default=0)
+        readers = [stage.name for stage in self._stages if any(s.stream is stream for s in stage.subscriptions)]
+        return min(self.fold.position(stage, stream.value).floor for stage in readers or [REGISTRAR])
 
     def offer(self, stream: Stream, recorded: Recorded[Message]) -> None:
         """Take the next input of a stream.
@@ -158,13 +159,8 @@ class CommitLoop:
         The stream has no sequences between this input and the input before.
         """
         self.pending.arrive(stream.value, recorded)
-        self._changed.set()
-
-    def heed(self, changes: Iterable[Recorded[Message]], upto: int) -> None:
-        """Take the changes up to a sequence that another process decides."""
-        for recorded in changes:
-            self.pending.heed(recorded)
-        self.intake.note_read(CHANGES, upto)
+        if stream is Stream.REQUESTS and is_change(recorded.subject):
+            self.pending.heed(recorded, self._leadership.now())
         self._changed.set()
 
     def wake(self) -> None:
@@ -348,7 +344,7 @@ class CommitLoop:
         if (led := self._leadership.led) != self.agenda.led:
             if self.agenda.led - led:
                 self._undo_open()
-            self.pending.lead(led)
+            self.pending.lead(led, now)
         if self.pending.suspect is not None and not self._decider.batch.events:
             await self._refresh()
         is_full = self._decide(now)

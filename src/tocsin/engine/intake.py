@@ -5,7 +5,7 @@ Reads are at most so far ahead of the taken inputs, and go once to the ends of t
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from ..domain.commit import Position
@@ -29,10 +29,10 @@ class Intake:
         self._floor = floor
         self._ahead: dict[Stream, deque[tuple[int, int, int]]] = {}
         """The batches that are ahead of the floor, by stream: the last sequence, the number of inputs, and their bytes."""
-        self._inputs: Counter[str] = Counter()
-        self._bytes: Counter[str] = Counter()
-        self._read: dict[str, int] = {}
-        self._ends: Mapping[str, int] = {}
+        self._inputs: Counter[Stream] = Counter()
+        self._bytes: Counter[Stream] = Counter()
+        self._read: dict[Stream, int] = {}
+        self._ends: dict[Stream, int] = {}
         self._freed = asyncio.Event()
 
     def note(self, stream: Stream, sequence: int, inputs: int, size: int) -> None:
@@ -41,7 +41,7 @@ class Intake:
         self._inputs[stream] += inputs
         self._bytes[stream] += size
 
-    def note_read(self, stream: str, upto: int) -> None:
+    def note_read(self, stream: Stream, upto: int) -> None:
         """Note that the messages up to a sequence were read, also messages without a stage."""
         self._read[stream] = max(upto, self._read.get(stream, 0))
 
@@ -59,7 +59,7 @@ class Intake:
                 self._bytes[stream] -= size
         self._freed.set()
 
-    def has_room(self, stream: str) -> bool:
+    def has_room(self, stream: Stream) -> bool:
         """Return whether more of a stream may be read."""
         return self._inputs[stream] < MAX_INPUTS and self._bytes[stream] < MAX_BYTES
 
@@ -69,7 +69,7 @@ class Intake:
             self._freed.clear()
             await self._freed.wait()
 
-    def read_to(self, ends: Mapping[str, int]) -> None:
+    def read_to(self, ends: dict[Stream, int]) -> None:
         """Have streams read to the ends that they have now, before older requests are overtaken."""
         self._ends = ends
 

@@ -18,22 +18,15 @@ from .change_requests import REGISTRAR
 from .fold import EVENTS, Fold
 from .intake import is_crowded
 from .ripe_inputs import RipeInputs
-from .stage import BoundStage, BoundSubscription
-from .step import DONE
-from .turns import Kind, Turns, kind_of
+from .stage import BoundStage
+from .turns import AwaitedChanges, Kind, Turns, kind_of
 
 MAX_BROUGHT_FORWARD: Final = 512
 """Messages of a stage and source that go first if its position has too many ranges."""
-AWAITED_FOR: Final = timedelta(seconds=30)
-"""How long jobs wait for changes that another process is to decide: a registrar that died has a successor sooner."""
-MAX_AWAITED: Final = 10_000
-"""Changes that a process awaits at most."""
 LOOK_AGAIN: Final = timedelta(milliseconds=100)
 """The time after which a deadline that waits for a change is looked at again."""
 _CHANGES: Final = (REGISTRAR, Stream.REQUESTS.value)
 """The stage and the source of changes."""
-_ELSEWHERE: Final = BoundStage(REGISTRAR)
-_NO_SUBSCRIPTION: Final = BoundSubscription(REGISTRAR, Stream.REQUESTS, (), lambda *_: DONE)
 
 
 class Pending:
@@ -63,10 +56,7 @@ class Pending:
         """The places that a stage has seen and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
-        self._held: list[MessageCause] = []
-        """Messages that wait for older changes of their jobs, which another process decides."""
-        self._until: datetime | None = None
-        """The time (UTC) up to which they wait; None: none waits yet."""
+        self._awaited = AwaitedChanges()
 
     def arrive(
         self, source: str, recorded: Recorded[Message], *, is_own: bool = False, scope: str | None = None
@@ -95,10 +85,10 @@ class Pending:
             else:
                 self._turns.add(call)
 
-    def heed(self, recorded: Recorded[Message]) -> None:
-        """Take a change that another process decides, and that its job waits for."""
-        if not self._fold.position(*_CHANGES).has(recorded.sequence) and len(self._standby.of(_CHANGES)) < MAX_AWAITED:
-            self._standby.add(MessageCause(_ELSEWHERE, _NO_SUBSCRIPTION, _CHANGES[1], recorded.sequence, recorded))
+    def heed(self, change: Recorded[Message], now: datetime) -> None:
+        """Take a change; unless this process decides it, newer messages of its job wait."""
+        if REGISTRAR not in self._agenda.led and not self._fold.position(*_CHANGES).has(change.sequence):
+            self._awaited.add(subjects.job_of(change.subject), change.sequence, change.time, now)
 
     def note_wait(self, waits: Waits, number: int) -> None:
         """Note that an input waits, by the number of its event."""
@@ -116,40 +106,24 @@ class Pending:
                 self._standby.forget_taken(stage, source, self._fold.position(stage, source))
                 self._ripe.note_taken(stage, source)
         if REGISTRAR in taken:
-            self._release()
-
-    def _release(self) -> None:
-        """Look again at the messages that waited for changes."""
-        held, self._held = self._held, []
-        self._turns.put_back(held)
-        self._until = self._until if self._standby.of(_CHANGES) else None
-
-    def _awaits_change(self, subject: str, now: datetime, before: datetime) -> bool:
-        """Return whether a job waits for a change, requested up to a time (UTC)."""
-        if not (changes := self._standby.of(_CHANGES)):
-            return False
-        self._until = self._until or now + AWAITED_FOR
-        job = subjects.job_of(subject)
-        return now < self._until and any(
-            change.recorded.time <= before and subjects.job_of(change.recorded.subject) == job for change in changes
-        )
+            position = self._fold.position(*_CHANGES)
+            self._turns.put_back(self._awaited.end(lambda sequence, _: position.has(sequence)))
 
     def _due(self, now: datetime, may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - as `Turns.next` calls it
         """Return the earliest deadline of a job that waits for no change."""
         while (alarm := self._agenda.next_due(now, may_be_late)) is not None:
-            if not self._awaits_change(alarm.scope, now, now):
+            if not self._awaited.is_before(subjects.job_of(alarm.scope), alarm.deadline.at):
                 break
             self._agenda.look_again(alarm, now + LOOK_AGAIN)
         return alarm
 
-    def _is_early(self, cause: Cause, now: datetime) -> bool:
+    def _is_early(self, cause: Cause) -> bool:
         """Hold a message whose job waits for a change; return whether it is held."""
-        if not isinstance(cause, MessageCause) or not self._awaits_change(
-            cause.recorded.subject, now, cause.recorded.time
-        ):
+        if not isinstance(cause, MessageCause) or kind_of(cause.source, cause.recorded.subject) is Kind.REPORTS:
             return False
-        is_early = kind_of(cause.source, cause.recorded.subject) is not Kind.REPORTS
-        self._held += [cause] * is_early
+        is_early = self._awaited.holds(subjects.job_of(cause.recorded.subject), cause)
+        if is_early and cause.waits is not None:
+            self._ripe.put_back(cause.waits)
         return is_early
 
     @property
@@ -158,7 +132,7 @@ class Pending:
 
         None: nothing can be decided by itself.
         """
-        times = self._agenda.next_at, self._ripe.next_at, self._until if self._held else None
+        times = self._agenda.next_at, self._ripe.next_at, self._awaited.until
         return min((at for at in times if at is not None), default=None)
 
     def next(self, now: datetime, *, is_reading: bool, only_proposals: bool) -> Cause | None:
@@ -166,10 +140,10 @@ class Pending:
 
         `is_reading`: as in `Turns.next`.
         """
-        awaits = bool(self._standby.of(_CHANGES))
+        if (until := self._awaited.until) is not None and until <= now:
+            self._turns.put_back(self._awaited.end(lambda _, until: until <= now))
+        awaits = self._awaited.until is not None
         due = partial(self._due if awaits else self._agenda.next_due, now)
-        if self._until is not None and now >= self._until:
-            self._release()
         while True:
             cause: Cause | None = None
             if self.first is not None and (not only_proposals or isinstance(self.first, OfPart)):
@@ -182,7 +156,7 @@ class Pending:
                 for call in self._ripe.take(now, self._agenda.led):
                     self._turns.add(call)
                 cause = self._turns.next(due, is_reading=is_reading)
-            if cause is None or (self.is_open(cause) and not (awaits and self._is_early(cause, now))):
+            if cause is None or (self.is_open(cause) and not (awaits and self._is_early(cause))):
                 return cause
 
     def is_open(self, cause: Cause) -> bool:
@@ -202,6 +176,7 @@ class Pending:
         """Let go of the causes first that hold a position back."""
         for key, position in self._fold.positions.items():
             if is_crowded(position) and key[0] in self._agenda.led:
+                self._turns.put_back(self._awaited.end())
                 self._turns.bring_forward(key, MAX_BROUGHT_FORWARD)
 
     def close(self, call: MessageCause) -> None:
@@ -271,16 +246,19 @@ class Pending:
             if source == EVENTS:
                 untaken.forget(newest)
 
-    def lead(self, led: frozenset[str]) -> None:
+    def lead(self, led: frozenset[str], now: datetime) -> None:
         """Decide for these stages, and for no other. Nothing is decided and not stored."""
         lost, gained = self._agenda.led - led, led - self._agenda.led
         self._agenda.led = led
-        self._release()
+        self._turns.put_back(self._awaited.end() if REGISTRAR in gained else self._awaited.release())
         if lost:
             gone = [*self._turns.remove(lost), *(call for call in self._events if call.by in lost)]
             gone += self._let_go(lambda held: held.by in lost)
             self._ripe.forget_turns(call.waits for call in gone if call.waits is not None)
             self._standby.put(call for call in gone if call.waits is None)
+            for call in gone:
+                if call.by == REGISTRAR and call.source != EVENTS:
+                    self.heed(call.recorded, now)
             self._events = deque(call for call in self._events if call.by in led)
             self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
         for call in self._standby.take(gained):
@@ -324,10 +302,6 @@ class _Standby:
 
     def __len__(self) -> int:
         return sum(map(len, self._calls.values()))
-
-    def of(self, key: tuple[str, str]) -> Collection[MessageCause]:
-        """Return the messages of a stage and source."""
-        return self._calls.get(key, ())
 
     def add(self, call: MessageCause) -> None:
         """Add a message after the other messages of its stage and source."""

@@ -9,7 +9,7 @@ job comes before a change of the job that was requested earlier.
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Final
 
@@ -234,8 +234,81 @@ class Turns:
         return bool(self._first)
 
 
+AWAITED_FOR: Final = timedelta(seconds=30)
+"""How long a job waits for a change: a registrar that died has a successor sooner."""
+MAX_AWAITED: Final = 10_000
+"""Changes that a process awaits at most."""
+
+
+class AwaitedChanges:
+    """Changes that the registrar of another process decides, and the messages that come after them."""
+
+    def __init__(self) -> None:
+        self._changes: dict[str, dict[int, datetime]] = {}
+        """The times (UTC) of requests of changes, by job and sequence."""
+        self._entries: list[tuple[datetime, str, int]] = []
+        """The time (UTC) up to which each change is awaited, with its job and sequence."""
+        self._held: dict[str, list[MessageCause]] = {}
+        """The messages of each job that wait."""
+
+    @property
+    def until(self) -> datetime | None:
+        """The time (UTC) up to which the oldest change is awaited; None: none is."""
+        return self._entries[0][0] if self._entries else None
+
+    def add(self, job: str, sequence: int, at: datetime, now: datetime) -> None:
+        """Await a change of a job, requested at a time (UTC)."""
+        changes = self._changes.get(job, {})
+        if sequence not in changes and len(self._entries) < MAX_AWAITED:
+            self._changes[job] = changes | {sequence: at}
+            self._entries.append((now + AWAITED_FOR, job, sequence))
+
+    def is_before(self, job: str, at: datetime) -> bool:
+        """Return whether a change of a job was requested up to a time (UTC)."""
+        return any(requested <= at for requested in self._changes.get(job, {}).values())
+
+    def holds(self, job: str, call: MessageCause) -> bool:
+        """Hold a message after a change of its job; return whether it is held."""
+        changes = self._changes.get(job, {})
+        is_request = call.source == Stream.REQUESTS  # which has an order
+        is_newer = (
+            min(changes, default=call.place) < call.place if is_request else self.is_before(job, call.recorded.time)
+        )
+        if is_newer:
+            self._held.setdefault(job, []).append(call)
+        return is_newer
+
+    def release(self) -> list[MessageCause]:
+        """Return the messages that wait, in order; they wait no more."""
+        return self._released(list(self._held))
+
+    def end(self, is_over: Callable[[int, datetime], bool] = lambda *_: True) -> list[MessageCause]:
+        """Forget changes by their sequences and ends (UTC).
+
+        Return the messages of their jobs, in order.
+        """
+        over = [entry for entry in self._entries if is_over(entry[2], entry[0])]
+        if over:
+            gone = set(over)
+            self._entries = [entry for entry in self._entries if entry not in gone]
+        for _, job, sequence in over:
+            del self._changes[job][sequence]
+            if not self._changes[job]:
+                del self._changes[job]
+        return self._released([job for _, job, _ in over])
+
+    def _released(self, jobs: Iterable[str]) -> list[MessageCause]:
+        calls = (call for job in jobs for call in self._held.pop(job, ()))
+        return sorted(calls, key=lambda call: (call.source, call.place))
+
+
+def is_change(subject: str) -> bool:
+    """Return whether a subject is of a request to change a job."""
+    return subject.startswith(_CHANGE)
+
+
 def _is_change(call: MessageCause) -> bool:
-    return call.recorded.subject.startswith(_CHANGE)
+    return is_change(call.recorded.subject)
 
 
 def _job_of(call: MessageCause) -> str:
