@@ -72,7 +72,6 @@ async def change(  # noqa: PLR0913 - the fields of a grant
     Raises:
         InvalidGrant: a name, a queue, a function or a shard is invalid, no queue is allowed, a shard is taken from agents that may own
             every shard or have no grants, or the event would be too large.
-        LogUnavailable: the log did not answer.
     """
     _check(name, queues, functions, shards)
     known: list[AgentGranted | None] = []

@@ -331,11 +331,7 @@ class Operator(InstallationOperator):
         return await lookup.find(self._log, given, list_executions=self.executions)
 
     async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
-        """Return the lines of an execution after a sequence, and the progress of its steps.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
+        """Return the lines of an execution after a sequence, and the progress of its steps."""
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:

@@ -91,9 +91,6 @@ async def queues(
 
     A queue that only hidden jobs name is left out. Functions that wait are left out if only hidden jobs have them. The functions of
     agents that also serve queues out of reach are left out.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     settings = target.settings
     listed, agents, waiting, outside = await asyncio.gather(
@@ -172,7 +169,6 @@ async def switch(
 
     Raises:
         NotFound: no setting and no job names the queue.
-        LogUnavailable: the log did not answer.
     """
     return await QueueDecisions(log, by=by, room=room).switch(find(name, known).name, paused=paused, reason=reason)
 
@@ -191,7 +187,6 @@ async def purge(
 
     Raises:
         NotFound: no setting and no job names the queue.
-        LogUnavailable: the log did not answer.
     """
     queue = find(name, known)
     waiting = None if queue.waiting is None else queue.waiting - (queue.handed_over or 0)

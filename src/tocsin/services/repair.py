@@ -52,9 +52,6 @@ async def find(
 
     `unreadable`: return the events instead that this version cannot read, from the log and the archive. `reported`: what processes met: foreign
     messages, and events that no state accepts.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     ends = {stream: (await log.extent(stream)).last for stream in DECISION_STREAMS}
     unapplied = {(one.stream, one.sequence): one.reason for one in reported if one.does_decode}
@@ -101,9 +98,6 @@ async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> 
 
     Without the beginning of an execution, its input would begin it again. Without the newest event of a lock, a unique key or an
     owner, the event before it would count, and let two in.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     reasons: dict[tuple[str, int], str] = {}
     for message in messages:

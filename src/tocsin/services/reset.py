@@ -38,7 +38,6 @@ async def reset(log: EventLog, history: History, registry: Registry, paused: Pau
 
     Raises:
         ResetTimeout: it took too long.
-        LogUnavailable: the log did not answer.
         HistoryUnavailable: the database did not answer.
     """
     try:

@@ -96,7 +96,6 @@ async def read_output(
         stored: the log and its archive, which may have older lines of an execution that is over.
 
     Raises:
-        LogUnavailable: the log does not answer.
         ArchiveDamaged: the archive has lost lines that it names, or they were changed.
     """
     state = execution.fold(match.facts)
