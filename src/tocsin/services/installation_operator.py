@@ -19,7 +19,7 @@ from .jobs import Registry
 from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from .notifications import NotificationRow, notifications
 from .policies import PolicyVersion
-from .queue_decisions import PurgeAnswer
+from .queue_decisions import PurgeAnswer, QueueDecisions
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 
@@ -54,7 +54,6 @@ class InstallationOperator:
         """
         self._projections = projections
         self._settings = settings
-        self._bridged = bridged = settings.bridged_queues
         self._log = log
         self._stored = stored
         self._clock = clock
@@ -62,7 +61,7 @@ class InstallationOperator:
         self._status = status
         self._unheard_streams = unheard_streams
         self._by = by
-        self._registry = Registry(log, projections, clock, bridged=bridged)
+        self._registry = Registry(log, projections, clock, bridged=settings.bridged_queues)
         self._queues = queues
         self._agents = AgentRegistry(log, projections)
 
@@ -216,11 +215,10 @@ class InstallationOperator:
             NotFound: no setting and no job names the queue.
             OperationError: its tasks cannot be held back.
         """
-        from . import queues  # noqa: PLC0415 - see above
+        from .queues import find  # noqa: PLC0415 - see above
 
-        return await queues.switch(
-            self._log, await self.queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
-        )
+        known = find(queue, await self.queues())
+        return await self._decisions().switch(known.name, paused=paused, reason=reason)
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
         """Cancel the executions whose tasks wait in a queue now.
@@ -231,11 +229,12 @@ class InstallationOperator:
             NotFound: no setting and no job names the queue.
             OperationError: its tasks cannot be held back.
         """
-        from . import queues  # noqa: PLC0415 - see above
+        from .queues import find, purge  # noqa: PLC0415 - see above
 
-        return await queues.purge(
-            self._log, await self.queues(), queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
-        )
+        return await purge(self._decisions(), find(queue, await self.queues()), reason=reason, dry_run=dry_run)
+
+    def _decisions(self) -> QueueDecisions:
+        return QueueDecisions(self._log, by=self._by, room=self._registry.room)
 
     async def status(self) -> Mapping[str, Any]:
         """Return the status of all parts, as `tocsin status -o json` prints it."""

@@ -423,7 +423,7 @@ class Operator(InstallationOperator):
         return await self._hold_ups().of(match.facts)
 
     def _hold_ups(self) -> HoldUpReader:
-        return HoldUpReader(self._log, self._projections, bridged=self._bridged)
+        return HoldUpReader(self._log, self._projections, bridged=self._settings.bridged_queues)
 
 
 @asynccontextmanager
