@@ -101,7 +101,6 @@ class Commit(msgspec.Struct, frozen=True):
         previous: the digest of the newest genuine commit before it; empty: it is the first.
         at: the time (UTC) of its decisions, by the earliest credible clock. It never goes back.
         taken: the positions that its stages took, by stage and source.
-        events: its events.
     """
 
     key: str

@@ -235,10 +235,8 @@ def spans_of(
 ) -> list[Span]:
     """Return the spans of an execution, its own first; none if it is not over.
 
-    Args:
-        events: the events of the execution, oldest first.
-        reports: the reports of its workers, which say when handlers ended.
-        original: the context of the execution that it replays.
+    `events` are in order, the oldest first. `reports` of its workers say when handlers ended. `original`: the context of
+    the execution that it replays.
     """
     facts = list(unfold(events))
     context = context_of(facts)

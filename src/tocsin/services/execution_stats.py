@@ -73,13 +73,7 @@ async def statistics(
 ) -> Statistics:
     """Count the executions that were scheduled since an instant (UTC), and their recoveries.
 
-    Args:
-        summaries: those of the history.
-        since: the first instant.
-        now: the time of the call.
-        job: the only job that counts; None: all jobs.
-        sees: decides which executions count; None: all count.
-        namespaces: those to which the caller is bound; None: all.
+    `sees` decides which executions count, and `namespaces` are those to which the caller is bound; None: all.
     """
     found = await summaries.hand_overs(since, limit=MAX_COUNTED, job=job, namespaces=namespaces)
     successful = lost = pending = 0

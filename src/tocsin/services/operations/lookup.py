@@ -83,11 +83,7 @@ async def find(
 ) -> ExecutionMatch:
     """Return the execution that a complete or shortened id names.
 
-    Args:
-        log: holds the facts.
-        given: a complete id or, with `list_executions`, its first characters.
-        job: the job, if it is known.
-        list_executions: queries the history; called only for a shortened id.
+    `given`: a complete id or, with `list_executions`, its first characters. The history is queried for a shortened id only.
 
     Raises:
         NotAnId: `given` cannot be an execution id.
