@@ -93,7 +93,8 @@ def hear(
     """
     if window is not None and window.last == event:  # delivered again
         return Heard(window, window.replaced)
-    if window is not None and _covers(window.last, event):
+    # A stream that was made again repeats sequences, at later times.
+    if window is not None and event.sequence <= window.last.sequence and event.time <= window.last.time:
         return Heard(window, event)
     if window is not None and window.is_closed:
         raise WindowClosed("the window of this key ends at this moment")
@@ -130,8 +131,3 @@ def closed(window: Window) -> Window:
 
 def ended(window: Window) -> Window:
     return window.model_copy(update={"request": None, "replaced": None, "is_closed": False})
-
-
-def _covers(last: EventReference, event: EventReference) -> bool:
-    # A stream that was made again repeats sequences, at later times.
-    return event.sequence <= last.sequence and event.time <= last.time

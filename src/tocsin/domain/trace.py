@@ -97,6 +97,7 @@ def attempt_spans(
     """
     context = make("attempt", attempt.step, attempt.number)
     end = ended_at if attempt.decision is None else attempt.decision.time
+    outcome: Attributes = {} if attempt.decision is not None else {"tocsin.interrupted": True}
     failure = attempt.failure
     yield Span(
         name=f"attempt {attempt.step}",
@@ -104,7 +105,7 @@ def attempt_spans(
         parent=parent,
         start=attempt.start,
         end=end,
-        attributes={"tocsin.step": attempt.step, "tocsin.attempt": attempt.number, **_outcome(attempt)},
+        attributes={"tocsin.step": attempt.step, "tocsin.attempt": attempt.number, **outcome},
         error=None if failure is None else text_of(failure),
         links=() if earlier is None else (Link(earlier, "retry"),),
         events=() if failure is None else (failure_event(failure, end),),
@@ -124,10 +125,6 @@ def text_of(failure: Failure) -> str:
 
 def _short(text: str) -> str:
     return text[:MAX_ERROR_CHARACTERS]
-
-
-def _outcome(attempt: Attempt) -> Attributes:
-    return {} if attempt.decision is not None else {"tocsin.interrupted": True}
 
 
 def _deliveries(attempt: Attempt, make: MakeContext, parent: TraceContext, end: datetime) -> Iterable[Span]:
