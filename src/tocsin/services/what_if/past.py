@@ -33,10 +33,10 @@ MAX_LEADERS: Final = 2_000
 
 @dataclass(slots=True)
 class PastReader:
-    """Reads the recorded past of jobs, from `since` to `until` (UTC; of a forecast, to now).
+    """Reads the recorded past of jobs from `since` to `until` (UTC).
 
-    `log` is for events on definitions. `lookback`: how long before the window executions are read. `may_see`: whether the caller may see
-    a definition; None: every definition.
+    `until` of a forecast is now. `log` is for events on definitions. `lookback`: how long before the window executions are read.
+    `may_see`: whether the caller may see a definition; None: every definition.
     """
 
     log: EventLog
