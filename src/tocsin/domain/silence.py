@@ -31,8 +31,7 @@ def in_force(newest: SilencesDefined, now: datetime) -> tuple[Silence, ...]:
 
 def covering(silences: Iterable[Silence], job: str, tags: Collection[str], now: datetime) -> Silence | None:
     """Return the first silence that covers a job at `now` (UTC)."""
-    covers = (one for one in silences if one.job in {None, job} and (one.tag is None or one.tag in tags))
-    return next((one for one in covers if one.until > now), None)
+    return next((silence for silence in silences if silence.until > now and _covers(silence, job, tags)), None)
 
 
 def changed_silence(
@@ -57,3 +56,7 @@ def extent(silence: Silence) -> str:
     if silence.job is not None:
         return silence.job
     return "all jobs" if silence.tag is None else f"jobs with the tag {silence.tag}"
+
+
+def _covers(silence: Silence, job: str, tags: Collection[str]) -> bool:
+    return silence.job in {None, job} and (silence.tag is None or silence.tag in tags)

@@ -8,9 +8,9 @@ A span lasts from the event that began its part to the event that ended it, so t
 spans are no events: its process exports them, as children of `process`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -39,7 +39,6 @@ from .events import (
     Terminal,
     unfold,
 )
-from .spans import Attributes, Link, Span, SpanEvent
 from .text import utc_text
 from .trace_context import SpanKey, TraceContext, own_context, parse, span_id
 
@@ -47,6 +46,47 @@ MAX_ERROR_CHARACTERS: Final = 1_000
 """Characters of an error's type or text in a span: a worker may report any."""
 SYSTEM: Final = "tocsin"
 """The messaging system in the attributes of OpenTelemetry's conventions."""
+
+Attributes: TypeAlias = Mapping[str, str | int | float | bool]
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A span of this or another trace that a span follows."""
+
+    context: TraceContext
+    relation: Literal["retry", "replay"]
+    """`retry`: an earlier attempt. `replay`: the execution that is run again."""
+
+
+class SpanEvent(msgspec.Struct, frozen=True):
+    """Something that happened during a span."""
+
+    name: str
+    time: datetime
+    attributes: Attributes = {}
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an execution that has ended.
+
+    Its times (UTC) are those of stored events.
+    """
+
+    name: str
+    context: TraceContext
+    parent: TraceContext | None
+    """None: the span is the root of its trace."""
+    is_remote: bool = False
+    """Whether the parent is a span of the publisher that requested the execution."""
+    kind: Literal["internal", "consumer"] = "internal"
+    start: datetime
+    end: datetime
+    attributes: Attributes = {}
+    error: str | None = None
+    """The text of the failure; None: the span is no failure."""
+    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+
 
 MakeContext: TypeAlias = Callable[..., TraceContext]
 """Makes the context of a span by its key and place (`trace_context.span_id`)."""
