@@ -24,8 +24,7 @@ from tocsin.domain import execution_plan
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Dispatched, Message, Recorded, Started, Trigger
 from tocsin.domain.execution import admit_and_dispatch
-from tocsin.domain.spans import Span
-from tocsin.domain.trace import spans_of
+from tocsin.domain.trace import Span, spans_of
 from tocsin.domain.trace_context import Sampling, process_of
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.handler_runner import in_trace

@@ -5,7 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tocsin.domain.agent_grants import (
-    MAX_GRANTED_SHARDS,
     MAX_PATTERNS,
     EveryShardGranted,
     TooManyGrants,
@@ -15,6 +14,7 @@ from tocsin.domain.agent_grants import (
     may_own,
     revoke,
 )
+from tocsin.domain.definition.partition import MAX_SHARDS
 from tocsin.domain.events import AgentGranted, QueueGrant
 
 MAIL = AgentGranted(name="a", grants=(QueueGrant(queue="mail", functions=("mail/*",)),))
@@ -87,7 +87,7 @@ def test_grants_of_tasks_keep_the_shards() -> None:
 
 def test_number_of_shards_is_limited() -> None:
     with pytest.raises(TooManyGrants):
-        allow(MAIL, "a", (), shards=[f"s{number}" for number in range(MAX_GRANTED_SHARDS + 1)])
+        allow(MAIL, "a", (), shards=[f"s{number}" for number in range(MAX_SHARDS + 1)])
 
 
 NAMES = st.sampled_from(["a", "b", "a/x", "a/y", "*"])

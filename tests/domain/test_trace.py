@@ -31,8 +31,7 @@ from tocsin.domain.events import (
     validated,
 )
 from tocsin.domain.execution import admit_and_dispatch
-from tocsin.domain.spans import Span
-from tocsin.domain.trace import context_of, spans_of
+from tocsin.domain.trace import Span, context_of, spans_of
 from tocsin.domain.trace_context import TraceContext, own_context, parse
 
 OWN: Final = own_context(ID, is_sampled=True)

@@ -17,7 +17,8 @@ from tests.system.running import Running
 from tocsin import Context, Worker
 from tocsin.bootstrap import Installation
 from tocsin.domain import ownership
-from tocsin.domain.agent import MAX_DECLARED_SHARDS, MAX_FUNCTIONS, MAX_HELD, MAX_HOLD_LIST_BYTES
+from tocsin.domain.agent import MAX_FUNCTIONS, MAX_HELD, MAX_HOLD_LIST_BYTES
+from tocsin.domain.definition.partition import MAX_SHARDS
 from tocsin.domain.events import (
     AgentGranted,
     Message,
@@ -78,7 +79,7 @@ class Forger:
         yield self.hold_list(handed_back=sequences)
         yield self.hold_list(held=held[:MAX_HELD], handed_back=sequences, acknowledged=sequences[:100])
         yield self.hold_list(shards=list(SHARDS), epoch=2**62, leader_epoch=2**62, owner="mail", resource="executor")
-        yield self.hold_list(shards=[f"x{n}" for n in range(MAX_DECLARED_SHARDS)])
+        yield self.hold_list(shards=[f"x{n}" for n in range(MAX_SHARDS)])
         yield self.hold_list(functions=[f"f{n}" for n in range(MAX_FUNCTIONS)])
         yield self.hold_list(shards=["executor", "shard-s0", "s0 ", "*.*", ">"])
         yield self.hold_list(host="h" * (MAX_HOLD_LIST_BYTES - 400))

@@ -16,14 +16,14 @@ from tocsin.domain import execution
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import AgentSwitched, Dispatched, Failed, Released, Report, Started
 from tocsin.domain.execution import Status
-from tocsin.domain.task_fetch import Answer, Lease
+from tocsin.domain.task_fetch import Answer, FetchedClaim, Lease
 from tocsin.engine.outside_workers import CHANGE_INTERVAL_S, OutsideName
 from tocsin.ports import LogUnavailable, Write, Written
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
 from tocsin.services.operations.event_waiter import EventWaiter
-from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, Claimed, TaskFetches, held_by
+from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches, held_by
 from tocsin.services.operations.task_leases import Held, Holder
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.stages.matcher import fetches
@@ -511,7 +511,10 @@ async def test_lost_claims_of_a_fetch_are_left_out(desk: Desk) -> None:
     await desk.hall.trigger()
     await desk.hall.trigger()
     fetched = await desk.fetch(limit=2)
-    claims = [Claimed(subjects.scope_of(held.task.message), "main", held.claim.sequence) for held in fetched]
+    claims = [
+        FetchedClaim(scope=subjects.scope_of(held.task.message), step="main", sequence=held.claim.sequence)
+        for held in fetched
+    ]
     await desk.hall.passes(10)
     [_] = await desk.fetch(worker="x")
     agent = await desk.hall.agent()

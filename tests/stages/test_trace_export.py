@@ -14,7 +14,7 @@ from tocsin import subjects
 from tocsin.adapters.otel import traces as module
 from tocsin.adapters.otel.traces import SpansLost, Traces
 from tocsin.domain.events import Completed, Failed, Message, Recorded
-from tocsin.domain.spans import Span
+from tocsin.domain.trace import Span
 from tocsin.domain.trace_context import own_context
 from tocsin.engine.report_lists import ListedReports
 from tocsin.testing import InMemoryEventLog, ManualClock, settle

@@ -37,8 +37,6 @@ MAX_HOLD_LIST_BYTES: Final = 262_144
 MAX_FUNCTIONS: Final = 500
 MAX_QUEUES: Final = 100
 MAX_LABELS: Final = 50
-MAX_DECLARED_SHARDS: Final = MAX_SHARDS
-"""The number of shards that an agent declares by their ids."""
 MAX_HELD: Final = 1_000
 MAX_HELD_BYTES: Final = MAX_HOLD_LIST_BYTES // 2
 """Characters of the held tasks in a hold list."""
@@ -102,7 +100,7 @@ class HoldList(DocumentedModel, frozen=True, extra="ignore", defer_build=True):
     """The process stops: this is its last hold list."""
     leader_candidate: bool = True
     """Whether it may become the executor leader."""
-    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_DECLARED_SHARDS)] = ()
+    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_SHARDS)] = ()
     """The shards that it may own; `*` stands for every shard."""
 
 
@@ -215,10 +213,8 @@ def checked_shards(shards: Iterable[str]) -> tuple[str, ...]:
             raise ValueError(
                 f"shards: `*`, or ids of 1 to 64 lower-case letters, digits, hyphens and underscores, the first a letter or a digit, not {shard!r}"
             )
-    if len(distinct) > MAX_DECLARED_SHARDS:
-        raise ValueError(
-            f"shards: at most {MAX_DECLARED_SHARDS:,} ids, not {len(distinct):,}; `*` stands for every shard"
-        )
+    if len(distinct) > MAX_SHARDS:
+        raise ValueError(f"shards: at most {MAX_SHARDS:,} ids, not {len(distinct):,}; `*` stands for every shard")
     return distinct
 
 

@@ -17,8 +17,6 @@ EVERY: Final = "*"
 """Every queue, every function, or every shard."""
 MAX_PATTERNS: Final = 500
 """The greatest number of patterns of functions in the grants of a name."""
-MAX_GRANTED_SHARDS: Final = MAX_SHARDS
-"""The greatest number of shards in the grants of a name."""
 
 
 class EveryShardGranted(TocsinError):
@@ -148,9 +146,9 @@ def _drafted(
             f"The grants of {name!r} would have {number} patterns of functions, and at most {MAX_PATTERNS} are stored. "
             "Use patterns such as `mail/*`."
         )
-    if len(shards or ()) > MAX_GRANTED_SHARDS:
+    if len(shards or ()) > MAX_SHARDS:
         raise TooManyGrants(
-            f"The grants of {name!r} would have {len(shards or ()):,} shards, and at most {MAX_GRANTED_SHARDS:,} are stored. "
+            f"The grants of {name!r} would have {len(shards or ()):,} shards, and at most {MAX_SHARDS:,} are stored. "
             "Use `*` for every shard."
         )
     return None if newest is None and not grants else AgentGranted(name=name, grants=grants, shards=shards)

@@ -101,7 +101,6 @@ class Commit(msgspec.Struct, frozen=True):
         previous: the digest of the newest genuine commit before it; empty: it is the first.
         at: the time (UTC) of its decisions, by the earliest credible clock. It never goes back.
         taken: the positions that its stages took, by stage and source.
-        events: its events.
     """
 
     key: str
@@ -374,8 +373,7 @@ class Untaken:
         self._passed += ((first, place) for place, first in self._closed.items())
         self._closed.clear()
         if newest is not None:
-            self._covered = min(self._covered, newest)
-            self._open = {place: call for place, call in self._open.items() if place <= newest}
+            self.forget(newest)
             self._passed = [(first, min(last, newest)) for first, last in self._passed if first <= newest]
 
     def forget(self, newest: int) -> None:

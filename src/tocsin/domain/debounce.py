@@ -48,12 +48,8 @@ class KeyCount(CheckedMessage):
 def count_key(count: KeyCount, before: int | None, now: int, *, kept: int, most: int) -> KeyCount | None:
     """Return the count after the window of a key opened; None: there is no room.
 
-    Args:
-        count: the count.
-        before: the hour in which the last window of the key opened, if it is still kept.
-        now: this hour.
-        kept: the hours for which a window is kept at most.
-        most: the number of keys that may have a window.
+    `before`: the hour in which the last window of the key opened, if it is still kept; `now`: this hour. `kept`: the hours for which a
+    window is kept at most. `most`: the number of keys that may have a window.
     """
     hours = {hour: number for hour, number in count.hours.items() if hour >= now - kept}
     if before in hours:
@@ -97,7 +93,8 @@ def hear(
     """
     if window is not None and window.last == event:  # delivered again
         return Heard(window, window.replaced)
-    if window is not None and _covers(window.last, event):
+    # A stream that was made again repeats sequences, at later times.
+    if window is not None and event.sequence <= window.last.sequence and event.time <= window.last.time:
         return Heard(window, event)
     if window is not None and window.is_closed:
         raise WindowClosed("the window of this key ends at this moment")
@@ -134,8 +131,3 @@ def closed(window: Window) -> Window:
 
 def ended(window: Window) -> Window:
     return window.model_copy(update={"request": None, "replaced": None, "is_closed": False})
-
-
-def _covers(last: EventReference, event: EventReference) -> bool:
-    # A stream that was made again repeats sequences, at later times.
-    return event.sequence <= last.sequence and event.time <= last.time

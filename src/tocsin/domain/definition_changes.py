@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Final
 
 from pydantic import JsonValue
@@ -109,7 +109,7 @@ def _changed(state: Ledger, after: JobDefinition | None, now: datetime) -> Ledge
 def _compared(
     before: Ledger, after: Ledger, now: datetime, until: datetime, most: int
 ) -> tuple[datetime, set[datetime], set[datetime]]:
-    old, new = (list(islice(_fire_times(state, now, until), most)) for state in (before, after))
+    old, new = (list(islice(takewhile(until.__ge__, ledger.fire_times(state, now)), most)) for state in (before, after))
     for times in (old, new):
         if len(times) == most:
             until = min(until, times[-1])
@@ -119,10 +119,3 @@ def _compared(
 def _due(state: Ledger, now: datetime) -> set[datetime]:
     decisions = ledger.decide_instants(state, now) if state.regimes else ()
     return {fact.scheduled_time for fact in decisions if isinstance(fact, Due)}
-
-
-def _fire_times(state: Ledger, after: datetime, until: datetime) -> Iterator[datetime]:
-    at = ledger.next_fire_time(state, after)
-    while at is not None and at <= until:
-        yield at
-        at = ledger.next_fire_time(state, at)

@@ -136,12 +136,8 @@ def from_replay(
 ) -> Planned | Admitted:
     """Plan the execution that a replay requests, by the definition in force now.
 
-    Args:
-        replayed: the event of the replay.
-        original: the execution that failed, or the trigger that could not be used.
-        definition: the definition in force now, under `sequence` in the ledger.
-        sequence: the sequence of the definition.
-        before: the definition that the failed execution was planned by; input that equals it is not repeated.
+    `original`: the execution that failed, or the trigger that could not be used. `definition` is in force now, under `sequence` in the
+    ledger. `before`: the definition that the failed execution was planned by; input that equals it is not repeated.
     """
     fact = replayed.message
     wish = _Wish(

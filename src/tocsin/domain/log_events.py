@@ -75,25 +75,27 @@ Name: TypeAlias = tuple[str, str, str, int]
 """The key of a waiting input: a stage, its durable, the source, and its place there."""
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """An input waits: it cannot be decided yet, and counts as taken.
-
-    Attributes:
-        stage: the stage that decides it, by its subscription `durable`.
-        source: its stream.
-        place: its sequence there.
-        subject: its subject.
-        body: its content, as JSON.
-        time: when the server stored it (UTC).
-        message_id: its id, if it has one.
-        until: when it is decided in any case (UTC).
-        on: the scopes whose events it awaits.
-    """
-
+class _OfInput(msgspec.Struct, frozen=True):
     stage: str
     durable: str
     source: str
     place: int
+
+    @property
+    def name(self) -> Name:
+        return self.stage, self.durable, self.source, self.place
+
+
+class Waits(_OfInput, frozen=True):
+    """An input waits: it cannot be decided yet, and counts as taken.
+
+    Attributes:
+        body: its content, as JSON.
+        time: when the server stored it (UTC).
+        until: when it is decided in any case (UTC).
+        on: the scopes whose events it awaits.
+    """
+
     subject: str
     body: msgspec.Raw
     time: datetime
@@ -101,24 +103,9 @@ class Waits(msgspec.Struct, frozen=True):
     until: datetime
     on: tuple[str, ...]
 
-    @property
-    def name(self) -> Name:
-        """The stage, source and place that distinguish the input."""
-        return self.stage, self.durable, self.source, self.place
 
-
-class Waited(msgspec.Struct, frozen=True):
+class Waited(_OfInput, frozen=True):
     """An input waits no longer."""
-
-    stage: str
-    durable: str
-    source: str
-    place: int
-
-    @property
-    def name(self) -> Name:
-        """The stage, source and place that distinguish the input."""
-        return self.stage, self.durable, self.source, self.place
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):

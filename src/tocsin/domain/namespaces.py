@@ -56,15 +56,6 @@ def namespace_of(name: str) -> str | None:
     return first if dot else None
 
 
-def namespace_of_path(path: str) -> str | None:
-    """Return the first folder of a path of webhooks; None: the path has no folder.
-
-    The path `/hooks/payments/stripe` is in the folder `payments`.
-    """
-    folder, slash, _ = path.removeprefix(WEBHOOK_PREFIX).partition("/")
-    return folder if slash else None
-
-
 def is_within(name: str, namespaces: Collection[str]) -> bool:
     return namespace_of(name) in namespaces
 
@@ -150,8 +141,11 @@ class Reference(NamedTuple):
 
     @property
     def namespace(self) -> str | None:
-        """The first part of the name or the path; it may be undeclared."""
-        return namespace_of_path(self.name) if self.what == "path" else namespace_of(self.name)
+        """The first part of the name, or folder of the path; it may be undeclared."""
+        if self.what != "path":
+            return namespace_of(self.name)
+        folder, slash, _ = self.name.removeprefix(WEBHOOK_PREFIX).partition("/")
+        return folder if slash else None
 
 
 def references(definition: JobDefinition) -> Iterator[Reference]:
@@ -235,13 +229,9 @@ def _reason(definition: JobDefinition, reference: Reference, declared: Collectio
 def check_job_quotas(
     new: Collection[str], deleted: Iterable[str], registered: Mapping[str, int], limits: Mapping[str, int]
 ) -> None:
-    """Refuse new jobs beyond the quota `max_jobs` of their namespaces.
+    """Refuse new jobs beyond the quota `max_jobs` of their namespaces (`limits`).
 
-    Args:
-        new: the names of new jobs.
-        deleted: the names of registered jobs that are deleted.
-        registered: the number of registered jobs, by namespace of a new job, with those that are deleted.
-        limits: the quotas by namespace.
+    `registered`: the number of registered jobs, by namespace of a new job, with those that are deleted.
 
     Raises:
         DefinitionError: with a problem for each such namespace.

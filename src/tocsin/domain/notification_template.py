@@ -1,7 +1,7 @@
 """Templates of operators for the text of notifications.
 
 A template is that of `domain.template`, with names of its own. It is rendered with samples when the settings are read, so that an
-undefined name stops the start, and loses no notification.
+undefined name stops the start, and loses no notification. A template that cannot be rendered raises TemplateError.
 """
 
 import json
@@ -109,20 +109,12 @@ def _lines(notification: Notification, why: str) -> Iterator[str]:
 
 
 def subject_by(template: str, notification: Notification) -> str:
-    """Return the line that a template makes.
-
-    Raises:
-        TemplateError: it cannot be rendered.
-    """
+    """Return the line that a template makes."""
     return _subject(_rendered(template, _values(notification)))
 
 
 def body_by(template: str, notification: Notification) -> str:
-    """Return the plain text that a template makes.
-
-    Raises:
-        TemplateError: it cannot be rendered.
-    """
+    """Return the plain text that a template makes."""
     return _body(_rendered(template, _values(notification)), MAX_BODY)
 
 
@@ -130,19 +122,12 @@ def chat_subject_by(template: str, notification: Notification) -> str:
     """Return the line that a template makes, for a chat.
 
     What `{{ … }}` inserts has nothing that a chat acts on, also together with the text before it; the text of the template may.
-
-    Raises:
-        TemplateError: it cannot be rendered.
     """
     return _subject(_for_chat(template, notification))
 
 
 def chat_body_by(template: str, notification: Notification) -> str:
-    """Return the plain text that a template makes, for a chat, as `chat_subject_by` does.
-
-    Raises:
-        TemplateError: it cannot be rendered.
-    """
+    """Return the plain text that a template makes, for a chat, as `chat_subject_by` does."""
     return _body(_for_chat(template, notification), MAX_CHAT_BODY)
 
 

@@ -3,7 +3,7 @@
 Tasks that need a resource are kept apart from others of their function: the owner offers their lanes, and no other agent does.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final, NamedTuple
 
 EXECUTOR: Final = "executor"
@@ -27,21 +27,16 @@ class Owner(NamedTuple):
 
 
 class Candidate(NamedTuple):
-    """A process that may become the owner of a resource."""
+    """A process that may become the owner of a resource.
+
+    The least is the best: it can take most, and among equals it owns least.
+    """
 
     lacks: int
     """The number of lanes with open tasks of the resource that it cannot take."""
     owned: int
     name: str
     agent_id: str
-
-
-def choose(candidates: Iterable[Candidate]) -> Candidate | None:
-    """Return the candidate that can take most; None: no agent stands.
-
-    Among equals it is the candidate that owns least, then the first by name.
-    """
-    return min(candidates, default=None)
 
 
 def shard_resource(shard: str) -> str:

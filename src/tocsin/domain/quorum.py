@@ -100,12 +100,8 @@ def gather(
 ) -> list[ExecutionFact]:
     """Propose an execution, store the acknowledgements that were heard, or end its wait.
 
-    Args:
-        state: the quorum, not settled yet.
-        of: the execution.
-        heard: the agents that acknowledged the newest proposal.
-        candidates: the agents to name now, if it is proposed.
-        is_late: the time for answers to the newest proposal is over.
+    `state` is not settled yet. `heard`: the agents that acknowledged the newest proposal. `candidates`: the agents to name now, if it is
+    proposed. `is_late`: the time for answers to the newest proposal is over.
     """
     if state.settled is not None:
         return []

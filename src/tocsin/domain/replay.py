@@ -109,7 +109,6 @@ class Past:
     """The events of a job, each kind oldest first.
 
     Attributes:
-        job: its name.
         definitions: all events on its definition.
         decisions: the decisions on its time, at least from a while before the instants of interest until after them.
         leadership: the leaders, as far as recorded.

@@ -45,8 +45,7 @@ def is_retryable(policy: RetryPolicy, error: Failure) -> bool:
 
     A pattern that ends with `*` covers every error type that starts with the rest of the pattern.
     """
-    return error.retryable and not any(_covers(pattern, error.type) for pattern in policy.non_retryable_errors)
-
-
-def _covers(pattern: str, error_type: str) -> bool:
-    return error_type.startswith(pattern[:-1]) if pattern.endswith("*") else error_type == pattern
+    return error.retryable and not any(
+        error.type.startswith(pattern[:-1]) if pattern.endswith("*") else error.type == pattern
+        for pattern in policy.non_retryable_errors
+    )

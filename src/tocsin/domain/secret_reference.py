@@ -45,7 +45,7 @@ def find_references(value: JsonValue) -> tuple[str, ...]:
     """
     names: dict[str, None] = {}
     malformed: dict[str, None] = {}
-    for text in _strings(value):
+    for text in texts_in(value):
         for match_ in _OPENING.finditer(text):
             if (name := _name(match_)) is not None:
                 names[name] = None
@@ -64,7 +64,7 @@ def refers_to_secrets(*values: JsonValue | tuple[JsonValue, ...]) -> bool:
     return any(
         match_["inside"] is not None
         for value in values
-        for text in _strings(value)
+        for text in texts_in(value)
         for match_ in _OPENING.finditer(text)
     )
 
@@ -122,16 +122,17 @@ def _name(found: re.Match[str]) -> str | None:
     return (match_["variable"] or match_["file"]) if match_ else None
 
 
-def _strings(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
+def texts_in(value: JsonValue | tuple[JsonValue, ...]) -> Iterator[str]:
+    """Yield each text of a JSON value, without the keys."""
     match value:
         case str():
             yield value
         case dict():
             for inner in value.values():
-                yield from _strings(inner)
+                yield from texts_in(inner)
         case list() | tuple():
             for inner in value:
-                yield from _strings(inner)
+                yield from texts_in(inner)
 
 
 def _replace(value: JsonValue, substitute: Callable[[re.Match[str]], str]) -> JsonValue:

@@ -18,7 +18,6 @@ from .definition.partition import MAX_SHARDS, Partition, is_shard_id, shown
 from .errors import TocsinError
 from .events.shards import Shard, ShardsDefined, ShardState
 
-VIRTUAL_NODES: Final = 256
 MAX_LABELS: Final = 50
 MAX_TEXT: Final = 255
 """Characters of a name or a label."""

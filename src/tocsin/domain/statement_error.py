@@ -21,7 +21,6 @@ class StatementError(TocsinError, ValueError):
     """A text that is not a statement, or a clause that is refused.
 
     Attributes:
-        place: the line and the column.
         allowed: what may be there, if the grammar decides.
         suggestion: the keyword that was probably meant; empty if none is similar.
     """

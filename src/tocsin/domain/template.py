@@ -104,13 +104,8 @@ def render(
 ) -> str:
     """Return the text of a template.
 
-    Args:
-        text: the template.
-        values: the value of each name.
-        limit: the number of characters that the result may have.
-        form: the kind of text.
-        names: the names that the template may use.
-        clean: what is done to each text that `{{ … }}` inserts, after its filters; None: nothing.
+    `limit`: the number of characters that the result may have. `names`: the names that the template may use. `clean`: what
+    is done to each text that `{{ … }}` inserts, after its filters; None: nothing.
 
     Raises:
         TemplateError: it is malformed, a value is undefined, or the result is too long.

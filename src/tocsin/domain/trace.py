@@ -8,9 +8,9 @@ A span lasts from the event that began its part to the event that ended it, so t
 spans are no events: its process exports them, as children of `process`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
@@ -39,7 +39,6 @@ from .events import (
     Terminal,
     unfold,
 )
-from .spans import Attributes, Link, Span, SpanEvent
 from .text import utc_text
 from .trace_context import SpanKey, TraceContext, own_context, parse, span_id
 
@@ -47,6 +46,47 @@ MAX_ERROR_CHARACTERS: Final = 1_000
 """Characters of an error's type or text in a span: a worker may report any."""
 SYSTEM: Final = "tocsin"
 """The messaging system in the attributes of OpenTelemetry's conventions."""
+
+Attributes: TypeAlias = Mapping[str, str | int | float | bool]
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A span of this or another trace that a span follows."""
+
+    context: TraceContext
+    relation: Literal["retry", "replay"]
+    """`retry`: an earlier attempt. `replay`: the execution that is run again."""
+
+
+class SpanEvent(msgspec.Struct, frozen=True):
+    """Something that happened during a span."""
+
+    name: str
+    time: datetime
+    attributes: Attributes = {}
+
+
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of an execution that has ended.
+
+    Its times (UTC) are those of stored events.
+    """
+
+    name: str
+    context: TraceContext
+    parent: TraceContext | None
+    """None: the span is the root of its trace."""
+    is_remote: bool = False
+    """Whether the parent is a span of the publisher that requested the execution."""
+    kind: Literal["internal", "consumer"] = "internal"
+    start: datetime
+    end: datetime
+    attributes: Attributes = {}
+    error: str | None = None
+    """The text of the failure; None: the span is no failure."""
+    links: tuple[Link, ...] = ()
+    events: tuple[SpanEvent, ...] = ()
+
 
 MakeContext: TypeAlias = Callable[..., TraceContext]
 """Makes the context of a span by its key and place (`trace_context.span_id`)."""
@@ -97,6 +137,7 @@ def attempt_spans(
     """
     context = make("attempt", attempt.step, attempt.number)
     end = ended_at if attempt.decision is None else attempt.decision.time
+    outcome: Attributes = {} if attempt.decision is not None else {"tocsin.interrupted": True}
     failure = attempt.failure
     yield Span(
         name=f"attempt {attempt.step}",
@@ -104,7 +145,7 @@ def attempt_spans(
         parent=parent,
         start=attempt.start,
         end=end,
-        attributes={"tocsin.step": attempt.step, "tocsin.attempt": attempt.number, **_outcome(attempt)},
+        attributes={"tocsin.step": attempt.step, "tocsin.attempt": attempt.number, **outcome},
         error=None if failure is None else text_of(failure),
         links=() if earlier is None else (Link(earlier, "retry"),),
         events=() if failure is None else (failure_event(failure, end),),
@@ -124,10 +165,6 @@ def text_of(failure: Failure) -> str:
 
 def _short(text: str) -> str:
     return text[:MAX_ERROR_CHARACTERS]
-
-
-def _outcome(attempt: Attempt) -> Attributes:
-    return {} if attempt.decision is not None else {"tocsin.interrupted": True}
 
 
 def _deliveries(attempt: Attempt, make: MakeContext, parent: TraceContext, end: datetime) -> Iterable[Span]:
@@ -235,10 +272,8 @@ def spans_of(
 ) -> list[Span]:
     """Return the spans of an execution, its own first; none if it is not over.
 
-    Args:
-        events: the events of the execution, oldest first.
-        reports: the reports of its workers, which say when handlers ended.
-        original: the context of the execution that it replays.
+    `events` are in order, the oldest first. `reports` of its workers say when handlers ended. `original`: the context of
+    the execution that it replays.
     """
     facts = list(unfold(events))
     context = context_of(facts)

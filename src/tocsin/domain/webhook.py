@@ -94,8 +94,9 @@ def is_signed(scheme: SignatureScheme, key: bytes, headers: Mapping[str, str], b
         timestamp = next((text for name, _, text in parts if name == "t"), "")
         signed = f"{timestamp}."
         given = [_decoded(text) for name, _, text in parts if name == "v1"]
-    is_right = _matches(key, signed.encode() + body, given)
-    return is_right and _is_recent(timestamp, now)
+    if not _matches(key, signed.encode() + body, given) or not _TIMESTAMP.fullmatch(timestamp):
+        return False
+    return abs(now.timestamp() - int(timestamp)) <= TOLERANCE.total_seconds()
 
 
 def _matches(key: bytes, content: bytes, given: list[bytes]) -> bool:
@@ -109,9 +110,3 @@ def _decoded(text: str) -> bytes:
         return bytes.fromhex(text) if len(text) == 2 * sha256().digest_size else base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         return b""
-
-
-def _is_recent(timestamp: str, now: datetime) -> bool:
-    if not _TIMESTAMP.fullmatch(timestamp):
-        return False
-    return abs(now.timestamp() - int(timestamp)) <= TOLERANCE.total_seconds()

@@ -72,14 +72,19 @@ async def change(  # noqa: PLR0913 - the fields of a grant
     Raises:
         InvalidGrant: a name, a queue, a function or a shard is invalid, no queue is allowed, a shard is taken from agents that may own
             every shard or have no grants, or the event would be too large.
-        LogUnavailable: the log did not answer.
     """
     _check(name, queues, functions, shards)
     known: list[AgentGranted | None] = []
 
     def edit(newest: AgentGranted | None) -> AgentGranted | None:
         known[:] = [newest]
-        _check_state(newest, verb, name, queues, shards)
+        if newest is None and shards and (verb == "revoke" or not queues):
+            raise InvalidGrant(
+                f"Agents of the name {name!r} have no grants, and shards are limited together with queues. Run "
+                f"`tocsin agents allow {name} --queue QUEUE --shard SHARD` with the queues and shards that they may have."
+            )
+        if verb == "allow" and not queues and not shards:
+            raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
         try:
             if verb == "allow":
                 return agent_grants.allow(newest, name, queues, functions or (EVERY,), shards=shards)
@@ -92,18 +97,6 @@ async def change(  # noqa: PLR0913 - the fields of a grant
     if current is None:
         return GrantAnswer(name, changed=False, grants=None)
     return GrantAnswer(name, stored is not None, current.grants, current.shards)
-
-
-def _check_state(
-    newest: AgentGranted | None, verb: GrantVerb, name: str, queues: Sequence[str], shards: Sequence[str]
-) -> None:
-    if newest is None and shards and (verb == "revoke" or not queues):
-        raise InvalidGrant(
-            f"Agents of the name {name!r} have no grants, and shards are limited together with queues. Run "
-            f"`tocsin agents allow {name} --queue QUEUE --shard SHARD` with the queues and shards that they may have."
-        )
-    if verb == "allow" and not queues and not shards:
-        raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
 
 
 def _check(name: str, queues: Sequence[str], functions: Sequence[str], shards: Sequence[str]) -> None:

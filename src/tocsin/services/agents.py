@@ -37,7 +37,6 @@ class AgentRegistry:
 
         Raises:
             NotFound: no worker has this name.
-            LogUnavailable: the log did not answer.
         """
         records: list[AgentRecord] = []
         for body in (await self._projections.entries(Bucket.AGENTS)).values():
@@ -84,7 +83,6 @@ class AgentRegistry:
 
         Raises:
             NotFound: no worker has this name, and it was never disabled.
-            LogUnavailable: the log did not answer.
         """
         mode: Mode = "enabled" if enabled else "disabled"
         known = await self.agents()
@@ -108,9 +106,6 @@ class AgentRegistry:
         """Return what operators let a worker over HTTP do.
 
         `worker` is its own name.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         scope = subjects.agent(OutsideName(identity, worker).token, OF_THE_NAME)
         return agent.mode_of(_newest_switch(await self._log.load(scope)))
@@ -126,7 +121,6 @@ class AgentRegistry:
 
         Raises:
             NotFound: no worker has this name or id.
-            LogUnavailable: the log did not answer.
         """
         known = await self.agents()
         over_http = await self._switch_over_http(known, name, "draining", by, reason, take)
@@ -218,11 +212,7 @@ def _not_found(name: str, known: Iterable[AgentRecord]) -> NotFound:
 
 
 async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
-    """Return the backlogs by queue, as the leading matcher wrote them a moment ago.
-
-    Raises:
-        LogUnavailable: the log did not answer.
-    """
+    """Return the backlogs by queue, as the leading matcher wrote them a moment ago."""
     by_queue: dict[str, QueueBacklog] = {}
     for body in (await projections.entries(Bucket.QUEUES, BACKLOG_KEYS)).values():
         try:
@@ -234,10 +224,6 @@ async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
 
 
 async def readers(log: EventLog, projections: Projections, queues: Sequence[str]) -> dict[str, int]:
-    """Return the number of agents that take tasks of each queue.
-
-    Raises:
-        LogUnavailable: the log did not answer.
-    """
+    """Return the number of agents that take tasks of each queue."""
     agents = [agent for agent in await AgentRegistry(log, projections).agents() if agent.state is AgentState.ENABLED]
     return {queue: sum(queue in agent.queues for agent in agents) for queue in queues}

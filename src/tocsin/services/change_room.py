@@ -68,7 +68,6 @@ class ChangeRoom:
 
         Raises:
             DailyQuotaUsed: a namespace has no room for all of its events.
-            LogUnavailable: the log did not answer.
         """
         of_namespace = defaultdict[str | None, list[Message]](list)
         for name, fact in facts:

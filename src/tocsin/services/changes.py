@@ -136,9 +136,6 @@ async def changes(
     """Return a page of changes, newest first, and the place of the next page.
 
     A place is the sequence before which a page begins; None: the first page, or no change is older.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     found, following = await _newest(log, wanted, sees, before=before, limit=limit)
     definitions = await each(found, lambda recorded: _definition_before(log, recorded))

@@ -52,7 +52,6 @@ async def require_room(namespaces: Recent[NamespaceMap], projections: Projection
 
     Raises:
         DailyQuotaUsed: there is no room for an execution.
-        LogUnavailable: the log did not answer.
     """
     namespace = namespace_of(job)
     if namespace is None or namespace in RESERVED:
@@ -72,9 +71,6 @@ async def without_room(
     """Return the namespaces without room for all of their jobs, by name.
 
     The planner counts an execution when it begins, so requests of the same moment may go beyond a quota together.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     wanted = Counter(name for name in map(namespace_of, jobs) if name is not None and name not in RESERVED)
     full: dict[str, DailyQuotaUsed] = {}

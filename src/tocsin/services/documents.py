@@ -54,9 +54,6 @@ class Document(Generic[E, V]):
         """Replace the newest version by the draft that `edit` returns; return the stored event.
 
         `edit` may raise its own error, and returns None to change nothing. `take` takes the room for the event.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
 
         async def facts(stored: Sequence[Recorded[Message]]) -> list[E]:
@@ -83,7 +80,6 @@ class Document(Generic[E, V]):
 
         Raises:
             WrongShardMap, WrongNamespaces: a part is not valid, or there are too many.
-            LogUnavailable: the log did not answer.
         """
         draft = self.draft(wanted)
 

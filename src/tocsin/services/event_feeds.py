@@ -181,9 +181,6 @@ class EventFeeds:
         """Yield events after a position, by default from now on.
 
         They end when the reader is too slow.
-
-        Raises:
-            LogUnavailable: the log does not answer.
         """
         feed = self._feeds.get(job)
         if feed is None or feed.has_ended:

@@ -28,10 +28,6 @@ class ExecutionStats:
     success_rate: float | None
     """None: there is no execution to compute it from."""
 
-    @classmethod
-    def of(cls, successful: int, lost: int, pending: int) -> "ExecutionStats":
-        return cls(successful + lost + pending, successful, lost, pending, _percentage(successful, lost))
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryStats:
@@ -45,10 +41,6 @@ class RecoveryStats:
     abandoned_recoveries: int
     """Executions that were lost for good."""
     recovery_success_rate: float | None
-
-    @classmethod
-    def of(cls, sums: Recoveries) -> "RecoveryStats":
-        return cls(*sums, _percentage(sums.successful, sums.failed))
 
 
 def _percentage(good: int, bad: int) -> float | None:
@@ -81,13 +73,7 @@ async def statistics(
 ) -> Statistics:
     """Count the executions that were scheduled since an instant (UTC), and their recoveries.
 
-    Args:
-        summaries: those of the history.
-        since: the first instant.
-        now: the time of the call.
-        job: the only job that counts; None: all jobs.
-        sees: decides which executions count; None: all count.
-        namespaces: those to which the caller is bound; None: all.
+    `sees` decides which executions count, and `namespaces` are those to which the caller is bound; None: all.
     """
     found = await summaries.hand_overs(since, limit=MAX_COUNTED, job=job, namespaces=namespaces)
     successful = lost = pending = 0
@@ -102,5 +88,7 @@ async def statistics(
             lost += count
         elif group.status in {"pending", "running"}:
             pending += count
-    counts = ExecutionStats.of(successful, lost, pending)
-    return Statistics(found.since, now, counts, RecoveryStats.of(recoveries))
+    total, rate = successful + lost + pending, _percentage(successful, lost)
+    counts = ExecutionStats(total, successful, lost, pending, rate)
+    of_recoveries = RecoveryStats(*recoveries, _percentage(recoveries.successful, recoveries.failed))
+    return Statistics(found.since, now, counts, of_recoveries)

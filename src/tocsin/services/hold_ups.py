@@ -79,9 +79,6 @@ class HoldUpReader:
         """Return what holds back each waiting task of an execution with these events.
 
         A task that only waits its turn is left out.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         state = fold(facts)
         steps = waiting_steps(state)

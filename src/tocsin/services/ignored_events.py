@@ -41,9 +41,6 @@ async def read_ignored(
     """Return the records of the newest events of a job that started nothing, oldest first.
 
     `sequence`: only of events with this position in their stream.
-
-    Raises:
-        LogUnavailable: the log does not answer.
     """
     newest: deque[Recorded[Message]] = deque(maxlen=limit)
     async for page in pages(log, subjects.ignored_events(job)):

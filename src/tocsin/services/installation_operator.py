@@ -19,7 +19,7 @@ from .jobs import Registry
 from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from .notifications import NotificationRow, notifications
 from .policies import PolicyVersion
-from .queue_decisions import PurgeAnswer
+from .queue_decisions import PurgeAnswer, QueueDecisions
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 from .silences import Silences
 
@@ -31,7 +31,11 @@ OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 
 
 class InstallationOperator:
-    """Operations on queues, agents, shards, namespaces, the policy and notifications."""
+    """Operations on queues, agents, shards, namespaces, the policy and notifications.
+
+    Each raises what its service raises: NotFound for a name or an id that nothing has, SequenceConflict for another version than the
+    expected one, and WrongShardMap, WrongNamespaces, DefinitionError or OperationError for what is refused.
+    """
 
     def __init__(  # noqa: PLR0913 - each is a part of the installation
         self,
@@ -54,7 +58,6 @@ class InstallationOperator:
         """
         self._projections = projections
         self._settings = settings
-        self._bridged = bridged = settings.bridged_queues
         self._log = log
         self._stored = stored
         self._clock = clock
@@ -62,7 +65,7 @@ class InstallationOperator:
         self._status = status
         self._unheard_streams = unheard_streams
         self._by = by
-        self._registry = Registry(log, projections, clock, bridged=bridged)
+        self._registry = Registry(log, projections, clock, bridged=settings.bridged_queues)
         self._queues = queues
         self._agents = AgentRegistry(log, projections)
 
@@ -72,12 +75,7 @@ class InstallationOperator:
         return with_owners(newest, await owners_of(self._log), await self._agents.agents())
 
     async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
-        """Replace the shard map of an expected version; return whether that changed anything.
-
-        Raises:
-            SequenceConflict: the map has another version.
-            WrongShardMap: a shard is not valid, or there are too many.
-        """
+        """Replace the shard map of an expected version; return whether that changed anything."""
         check = has_version("the shard map", expected)
         return await ShardMaps(self._log).apply(shards, check=check, by=self._by, reason=reason)
 
@@ -86,60 +84,36 @@ class InstallationOperator:
         return await Namespaces(self._log).newest()
 
     async def namespace(self, name: str) -> NamespaceDetails:
-        """Return a declared namespace, with what it holds and what it used today.
-
-        Raises:
-            NotFound: it is not declared.
-        """
+        """Return a declared namespace, with what it holds and what it used today."""
         declared = (await Namespaces(self._log).newest()).named(name)
         definitions = [job.definition for job in await self._registry.jobs()]
         return await details(declared, definitions, self._projections, self._clock)
 
     async def plan_namespaces(self, namespaces: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
-        """Return what a declaration of all namespaces would change.
-
-        Raises:
-            WrongNamespaces: a namespace is not valid, or there are too many.
-        """
+        """Return what a declaration of all namespaces would change."""
         after, newest = checked(namespaces), await self.namespaces()
         return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
 
     async def apply_namespaces(
         self, namespaces: Sequence[Namespace], *, expected: int, reason: str | None = None
     ) -> bool:
-        """Replace the declarations of an expected version; return whether that changed anything.
-
-        Raises:
-            SequenceConflict: the declarations have another version.
-            WrongNamespaces: a namespace is not valid, or there are too many.
-        """
+        """Replace the declarations of an expected version; return whether that changed anything."""
         check = has_version("the declaration of namespaces", expected)
         return await Namespaces(self._log).apply(namespaces, check=check, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """Return all agents, or those of a name or id.
-
-        Raises:
-            NotFound: no agent has this name or id.
-        """
+        """Return all agents, or those of a name or id."""
         return await self._agents.agents(name)
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """Drain the agents of a name, or one process by its id.
 
         Return those that began to drain.
-
-        Raises:
-            NotFound: no agent has this name or id.
         """
         return await self._agents.drain(name, by=self._by, reason=reason)
 
     async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
-        """Enable or disable all agents of a name; return whether that changed anything.
-
-        Raises:
-            NotFound: no agent has this name.
-        """
+        """Enable or disable all agents of a name; return whether that changed anything."""
         return await self._agents.switch(name, enabled=enabled, by=self._by, reason=reason)
 
     async def grant_agents(
@@ -155,9 +129,6 @@ class InstallationOperator:
         """Add functions of queues, and shards, to the grants of a name, or remove them.
 
         `agent_grants.change` has the rules.
-
-        Raises:
-            OperationError: a name, a queue, a function or a shard is invalid.
         """
         return await agent_grants.change(
             self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason
@@ -168,11 +139,7 @@ class InstallationOperator:
         return await self._registry.policies.newest()
 
     async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
-        """Change fields of the scheduler policy; return whether that changed anything. None unsets a field.
-
-        Raises:
-            DefinitionError: a field is unknown, or a value is invalid.
-        """
+        """Change fields of the scheduler policy; return whether that changed anything. None unsets a field."""
         return await self._registry.policies.change(changes, by=self._by, reason=reason)
 
     async def notifications(self, query: NotificationQuery) -> Page[NotificationRow]:
@@ -184,22 +151,13 @@ class InstallationOperator:
         return await self._silences().newest()
 
     async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
-        """Start a silence of a job, a tag or all jobs.
-
-        Raises:
-            JobNotFound: the job does not exist.
-            OperationError: it is too long, has no reason or a wrong name, or too many silences are in force.
-        """
+        """Start a silence of a job, a tag or all jobs."""
         if job is not None:
             await self._registry.job(job)
         return await self._silences().start(job=job, tag=tag, seconds=seconds, reason=reason, by=self._by)
 
     async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
-        """End a silence; `silence`: its id.
-
-        Raises:
-            NotFound: no silence in force has this id.
-        """
+        """End a silence; `silence`: its id."""
         return await self._silences().end(silence, reason=reason, by=self._by)
 
     def _silences(self) -> Silences:
@@ -210,32 +168,23 @@ class InstallationOperator:
         return await self._queues(self._registry.jobs)
 
     async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
-        """Pause or resume a queue; return whether that changed anything.
+        """Pause or resume a queue; return whether that changed anything."""
+        from .queues import find  # noqa: PLC0415 - see above
 
-        Raises:
-            NotFound: no setting and no job names the queue.
-            OperationError: its tasks cannot be held back.
-        """
-        from . import queues  # noqa: PLC0415 - see above
-
-        return await queues.switch(
-            self._log, await self.queues(), queue, paused=paused, by=self._by, reason=reason, room=self._registry.room
-        )
+        known = find(queue, await self.queues())
+        return await self._decisions().switch(known.name, paused=paused, reason=reason)
 
     async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
         """Cancel the executions whose tasks wait in a queue now.
 
         `dry_run`: only say how many wait.
-
-        Raises:
-            NotFound: no setting and no job names the queue.
-            OperationError: its tasks cannot be held back.
         """
-        from . import queues  # noqa: PLC0415 - see above
+        from .queues import find, purge  # noqa: PLC0415 - see above
 
-        return await queues.purge(
-            self._log, await self.queues(), queue, by=self._by, reason=reason, dry_run=dry_run, room=self._registry.room
-        )
+        return await purge(self._decisions(), find(queue, await self.queues()), reason=reason, dry_run=dry_run)
+
+    def _decisions(self) -> QueueDecisions:
+        return QueueDecisions(self._log, by=self._by, room=self._registry.room)
 
     async def status(self) -> Mapping[str, Any]:
         """Return the status of all parts, as `tocsin status -o json` prints it."""

@@ -57,7 +57,7 @@ class LogVerification:
             try:
                 checkpoint = signed.content()
             except CheckpointDamaged as error:
-                self._note(Finding("checkpoints", str(error)))
+                self._keep([Finding("checkpoints", str(error))])
                 continue
             if checkpoint.stream in self._of:
                 self._keep(self._of[checkpoint.stream].add(signed, checkpoint))
@@ -86,12 +86,9 @@ class LogVerification:
 
     def _keep(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
-            self._note(finding)
-
-    def _note(self, finding: Finding) -> None:
-        self._total += 1
-        if len(self._findings) < MAX_FINDINGS:
-            self._findings.append(finding)
+            self._total += 1
+            if len(self._findings) < MAX_FINDINGS:
+                self._findings.append(finding)
 
 
 class _Chain:

@@ -59,9 +59,6 @@ async def notifications(log: EventLog, query: NotificationQuery) -> Page[Notific
     """Return a page of notifications.
 
     A page has fewer rows than `limit` if `failed` leaves some out.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     raised, cursor = await _raised(log, query.before, query.limit)
     rows = await _with_delivery(log, raised)

@@ -79,18 +79,18 @@ def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
 
 
 class Operator(InstallationOperator):
-    """Operations on one installation."""
+    """Operations on one installation.
+
+    Those on a job raise JobNotFound if none has the name. A `given` text that does not name one execution or dead letter raises NotAnId,
+    NotFound or Ambiguous. Backfills raise NotServed over HTTP.
+    """
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name."""
         return await self._registry.jobs()
 
     async def job(self, name: str) -> Job:
-        """Return one job.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Return one job."""
         return await self._registry.job(name)
 
     async def run_counters(self, job: str) -> RunCounters | None:
@@ -99,7 +99,6 @@ class Operator(InstallationOperator):
         None: the history is incomplete until it is rebuilt. Over HTTP also: it is unavailable, or the caller may not read executions.
 
         Raises:
-            JobNotFound: over HTTP: no job has this name.
             HistoryUnavailable: the history cannot be read.
         """
         async with self._history() as history:
@@ -128,27 +127,15 @@ class Operator(InstallationOperator):
         await self._registry.carry_out(plan, by=self._by)
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
-        """Pause a job; return whether it was running before.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Pause a job; return whether it was running before."""
         return await self._registry.pause(job, by=self._by, reason=reason)
 
     async def resume(self, job: str, *, reason: str | None = None) -> bool:
-        """Resume a job; return whether it was paused before.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Resume a job; return whether it was paused before."""
         return await self._registry.resume(job, by=self._by, reason=reason)
 
     async def delete(self, job: str, *, reason: str | None = None) -> None:
-        """Delete a job; its active executions continue.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Delete a job; its active executions continue."""
         await self._registry.delete(job, by=self._by, reason=reason)
 
     async def trigger(
@@ -168,7 +155,6 @@ class Operator(InstallationOperator):
         of OpenTelemetry, if there is one.
 
         Raises:
-            JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
         """
         return await self._registry.trigger(
@@ -207,11 +193,7 @@ class Operator(InstallationOperator):
         return tuple([await runner.run(statement) for statement in read_statements(text)])
 
     async def why(self, job: str, at: datetime | None = None) -> "tuple[Answer, ...]":
-        """Explain why a job ran at an instant or did not (see `ExplainReader.why`).
-
-        Raises:
-            JobNotFound: no fact names this job.
-        """
+        """Explain why a job ran at an instant or did not (see `ExplainReader.why`)."""
         from .explain import ExplainReader  # noqa: PLC0415 - see above
 
         return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
@@ -230,11 +212,7 @@ class Operator(InstallationOperator):
         return await what_if.ask(question, jobs)
 
     async def test_triggers(self, job: str, event: "GivenEvent") -> "tuple[TriggerAnswer, ...]":
-        """Return what an event would do to each trigger of a job, without any effect.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Return what an event would do to each trigger of a job, without any effect."""
         from .trigger_test import try_event  # noqa: PLC0415 - see above
 
         now, most = self._clock.now(), self._settings.triggers.max_hops
@@ -244,30 +222,18 @@ class Operator(InstallationOperator):
         """Return the newest events that started no execution of a job, oldest first.
 
         `sequence`: only events with this position in their stream.
-
-        Raises:
-            JobNotFound: no job has this name.
         """
         await self.job(job)
         return tuple(map(shown, await read_ignored(self._log, job, limit=limit, sequence=sequence)))
 
     async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
-        """Return the changes to the definition of a job, newest first.
-
-        Raises:
-            JobNotFound: no fact names this job.
-        """
+        """Return the changes to the definition of a job, newest first."""
         from .timeline import read_revisions  # noqa: PLC0415 - see above
 
         return tuple(await read_revisions(self._log, job))
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
-        """Return the definition of a revision.
-
-        Raises:
-            JobNotFound: no job has this name.
-            NotFound: the revision defines nothing.
-        """
+        """Return the definition of a revision."""
         from .timeline import read_definition  # noqa: PLC0415 - see above
 
         return await read_definition(self._log, job, revision)
@@ -278,8 +244,6 @@ class Operator(InstallationOperator):
         `current`: the sequence of the job that it replaces.
 
         Raises:
-            JobNotFound: no job has this name.
-            NotFound: the revision defines nothing.
             SequenceConflict: another writer changed the job.
         """
         definition = await self.definition(job, revision)
@@ -294,18 +258,12 @@ class Operator(InstallationOperator):
         """Plan a backfill (see `operations.backfill.plan`).
 
         Raises:
-            JobNotFound: no job has this name.
             OperationError: the job cannot be backfilled for this span.
-            NotServed: over HTTP.
         """
         return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
     def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
-        """Trigger the executions of a backfill, at most `rate` per second.
-
-        Raises:
-            NotServed: over HTTP.
-        """
+        """Trigger the executions of a backfill, at most `rate` per second."""
         return backfill.begin(self._log, plan, self._clock, rate=rate, by=self._by, reason=reason)
 
     async def executions(self, query: ExecutionQuery) -> Page[ExecutionRow]:
@@ -323,19 +281,11 @@ class Operator(InstallationOperator):
         return last_ended({job: [head.status for head in heads] for job, heads in newest.items()})
 
     async def execution(self, given: str) -> ExecutionMatch:
-        """Return the execution whose id is `given` or begins with it.
-
-        Raises:
-            NotAnId, NotFound, Ambiguous: `given` does not name one execution.
-        """
+        """Return the execution whose id is `given` or begins with it."""
         return await lookup.find(self._log, given, list_executions=self.executions)
 
     async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
-        """Return the lines of an execution after a sequence, and the progress of its steps.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
+        """Return the lines of an execution after a sequence, and the progress of its steps."""
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
@@ -343,11 +293,7 @@ class Operator(InstallationOperator):
         return await fan_out.read_fan_out(self._log, match)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
-        """Cancel an execution; a finished execution stays as it is.
-
-        Raises:
-            NotAnId, NotFound, Ambiguous: `given` does not name one execution.
-        """
+        """Cancel an execution; a finished execution stays as it is."""
         return await execution_requests.cancel(
             self._log, given, by=self._by, reason=reason, job=job, list_executions=self.executions
         )
@@ -361,9 +307,6 @@ class Operator(InstallationOperator):
         """Return the dead letter whose id is `given` or begins with it.
 
         `job`: its job, if it is known.
-
-        Raises:
-            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
         """
         return await dead_letter_lookup.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
 
@@ -380,7 +323,6 @@ class Operator(InstallationOperator):
         """Run failed work again (see `operations.dead_letters.replay`).
 
         Raises:
-            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
             OperationError: it cannot be replayed, or needs `again`.
             DefinitionError: the job does not accept the input.
         """
@@ -408,11 +350,7 @@ class Operator(InstallationOperator):
         )
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
-        """Mark a dead letter as resolved.
-
-        Raises:
-            NotAnId, NotFound, Ambiguous: `given` does not name one dead letter.
-        """
+        """Mark a dead letter as resolved."""
         return await dead_letters.resolve(
             self._log,
             given,
@@ -427,7 +365,7 @@ class Operator(InstallationOperator):
         return await self._hold_ups().of(match.facts)
 
     def _hold_ups(self) -> HoldUpReader:
-        return HoldUpReader(self._log, self._projections, bridged=self._bridged)
+        return HoldUpReader(self._log, self._projections, bridged=self._settings.bridged_queues)
 
 
 @asynccontextmanager

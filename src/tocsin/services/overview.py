@@ -139,9 +139,6 @@ async def open_executions(
     """Return the open executions that a caller sees.
 
     `namespaces`: those to which the caller is bound; None: all.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     running, is_all_running = await _oldest(summaries, "running", sees, namespaces)
     pending, is_all_pending = await _oldest(summaries, "pending", sees, namespaces)

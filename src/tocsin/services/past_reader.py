@@ -13,7 +13,7 @@ from ..archive.stream_reader import decoded
 from ..domain.events import DefinitionFact, Due, Message, Passed, Recorded
 from ..domain.log_events import LeaderChange
 from ..domain.replay import Decision, Past, last_instant
-from ..ports import EventLog, StoredLog, StoredMessage
+from ..ports import EventLog, StoredLog
 from ..subjects import TICKER_LEASE, Stream
 from .calculations import Calculator, in_place
 
@@ -85,7 +85,7 @@ async def read_portions(
         async for portion in portions:
             messages = [message for message in portion if until is None or message.time <= until]
             take(len(messages))
-            yield await calculate(lambda _, messages=messages: _decoded(messages))  # type: ignore[misc]
+            yield await calculate(lambda _, messages=messages: [*map(decoded, messages)])  # type: ignore[misc]
             if len(messages) < len(portion):
                 return
 
@@ -111,7 +111,3 @@ def of_kind(kind: type[M], recorded: Iterable[Recorded[Message]]) -> list[Record
 
 def decisions_of(recorded: Iterable[Recorded[Message]]) -> list[Recorded[Decision]]:
     return [cast("Recorded[Decision]", event) for event in recorded if isinstance(event.message, Due | Passed)]
-
-
-def _decoded(messages: Iterable[StoredMessage]) -> list[Recorded[Message]]:
-    return [decoded(message) for message in messages]

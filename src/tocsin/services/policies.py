@@ -42,11 +42,7 @@ class Policies(Document[PolicyDefined, PolicyVersion]):
     async def define(
         self, wanted: Callable[[PolicyVersion], Policy], *, by: Actor | None = None, reason: str | None = None
     ) -> bool:
-        """Define the policy that `wanted` returns for the current one; return whether that changed anything.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Define the policy that `wanted` returns for the current one; return whether that changed anything."""
 
         def edit(current: PolicyVersion) -> PolicyDefined | None:
             after = wanted(current)
@@ -61,6 +57,5 @@ class Policies(Document[PolicyDefined, PolicyVersion]):
 
         Raises:
             PolicyError: a field is unknown, or a value is invalid.
-            LogUnavailable: the log did not answer.
         """
         return await self.define(lambda current: policy.changed(current.policy, changes), by=by, reason=reason)

@@ -70,11 +70,7 @@ def purge_of(state: Queue) -> QueuePurge | None:
 
 
 async def pauses_of(log: EventLog, queues: Iterable[str]) -> dict[str, QueuePause]:
-    """Return the pauses of those queues that are paused.
-
-    Raises:
-        LogUnavailable: the log did not answer.
-    """
+    """Return the pauses of those queues that are paused."""
     names = list(queues)
     states = await asyncio.gather(*map(QueueDecisions(log).state, names))
     pauses = zip(names, map(pause_of, states), strict=True)
@@ -91,11 +87,7 @@ class QueueDecisions:
         self._room = room
 
     async def state(self, name: str) -> Queue:
-        """Return what was decided about a queue.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Return what was decided about a queue."""
         return queue.fold(await self._log.load(subjects.queue(name)))
 
     async def switch(self, name: str, *, paused: bool, reason: str | None = None, is_absent: bool = False) -> bool:
@@ -105,7 +97,6 @@ class QueueDecisions:
 
         Raises:
             DailyQuotaUsed: the namespace has no room for the decision.
-            LogUnavailable: the log did not answer.
         """
         switched = queue.pause if paused else queue.resume
 
@@ -116,11 +107,7 @@ class QueueDecisions:
         return bool(await decide(self._log, subjects.queue(name), facts, take=take))
 
     async def purge(self, name: str, *, waiting: int | None = None, reason: str | None = None) -> bool:
-        """Purge the tasks of a queue that are dispatched now; return whether that changed anything.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Purge the tasks of a queue that are dispatched now; return whether that changed anything."""
 
         async def facts(stored: Sequence[Recorded[Message]]) -> list[QueueFact]:
             upto, state = await self._log.end(Stream.LOG), queue.fold(stored)

@@ -54,9 +54,6 @@ class QueueNames:
         """Return names similar to that of an absent queue; None: it exists.
 
         The nearest comes first. The answer may be `VALID_S` seconds old.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         if name in self._known:
             return None
@@ -106,7 +103,6 @@ class PausedNames:
 
         Raises:
             OperationError: too many absent queues are paused.
-            LogUnavailable: the log did not answer.
         """
         async with self._turn:
             absent = await self.paused() - {*known}

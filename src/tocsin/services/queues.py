@@ -12,15 +12,13 @@ from .. import subjects
 from ..domain import duration
 from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
-from ..domain.events import Actor
 from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
-from ..ports import Clock, EventLog
+from ..ports import Clock
 from ..ports.summaries import HistorySummaries, QueueCounts
 from ..settings import Queue as Section
 from ..subjects import JOB_EXECUTORS, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
-from .change_room import ChangeRoom
 from .health.status import HealthTarget
 from .jobs import Job
 from .operations.errors import NotFound
@@ -91,9 +89,6 @@ async def queues(
 
     A queue that only hidden jobs name is left out. Functions that wait are left out if only hidden jobs have them. The functions of
     agents that also serve queues out of reach are left out.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     settings = target.settings
     listed, agents, waiting, outside = await asyncio.gather(
@@ -156,47 +151,13 @@ def find(name: str, known: tuple[QueueDetails, ...]) -> QueueDetails:
     raise NotFound(f"No setting and no job names a queue {name!r}. {hint}")
 
 
-async def switch(
-    log: EventLog,
-    known: tuple[QueueDetails, ...],
-    name: str,
-    *,
-    paused: bool,
-    by: Actor | None = None,
-    reason: str | None = None,
-    room: ChangeRoom | None = None,
-) -> bool:
-    """Pause or resume one of the `known` queues; return whether that changed anything.
-
-    `room`: what namespaces have for decisions.
-
-    Raises:
-        NotFound: no setting and no job names the queue.
-        LogUnavailable: the log did not answer.
-    """
-    return await QueueDecisions(log, by=by, room=room).switch(find(name, known).name, paused=paused, reason=reason)
-
-
 async def purge(
-    log: EventLog,
-    known: tuple[QueueDetails, ...],
-    name: str,
-    *,
-    by: Actor | None = None,
-    reason: str | None = None,
-    dry_run: bool = False,
-    room: ChangeRoom | None = None,
+    decisions: QueueDecisions, queue: QueueDetails, *, reason: str | None = None, dry_run: bool = False
 ) -> PurgeAnswer:
-    """Purge one of the `known` queues; `dry_run`: only say how many tasks it would cover.
-
-    Raises:
-        NotFound: no setting and no job names the queue.
-        LogUnavailable: the log did not answer.
-    """
-    queue = find(name, known)
+    """Purge a queue; `dry_run`: only say how many tasks it would cover."""
     waiting = None if queue.waiting is None else queue.waiting - (queue.handed_over or 0)
-    changed = not dry_run and await QueueDecisions(log, by=by, room=room).purge(name, waiting=waiting, reason=reason)
-    return PurgeAnswer(name, waiting, changed)
+    changed = not dry_run and await decisions.purge(queue.name, waiting=waiting, reason=reason)
+    return PurgeAnswer(queue.name, waiting, changed)
 
 
 async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue]:

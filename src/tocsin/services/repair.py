@@ -7,7 +7,7 @@ An unreadable event holds up what rests on it until it is voided; then readers s
 been stored, and might run a step twice. So an open execution is cancelled first.
 """
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -52,23 +52,21 @@ async def find(
 
     `unreadable`: return the events instead that this version cannot read, from the log and the archive. `reported`: what processes met: foreign
     messages, and events that no state accepts.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     ends = {stream: (await log.extent(stream)).last for stream in DECISION_STREAMS}
     unapplied = {(one.stream, one.sequence): one.reason for one in reported if one.does_decode}
     found: dict[tuple[str, int], FoundMessage] = {}
     voided: set[tuple[str, int, str]] = set()
     for stream, end in ends.items():
-        async for message in _messages(log, stream, end):
-            wrong = unreadable and (_unreadable(message) or unapplied.get((stream, message.sequence)))
-            if wrong:
-                found[stream, message.sequence] = FoundMessage.of(message, wrong)
-            elif message.subject.startswith(_REPAIRS):
-                event = subjects.decode(message.subject, message.body)
-                if isinstance(event, Voided):
-                    voided.add((event.stream, event.sequence, event.digest))
+        async for portion in log.messages(stream, after=0, upto=end):
+            for message in portion:
+                wrong = unreadable and (_unreadable(message) or unapplied.get((stream, message.sequence)))
+                if wrong:
+                    found[stream, message.sequence] = FoundMessage.of(message, wrong)
+                elif message.subject.startswith(_REPAIRS):
+                    event = subjects.decode(message.subject, message.body)
+                    if isinstance(event, Voided):
+                        voided.add((event.stream, event.sequence, event.digest))
     for report in () if unreadable else reported:
         if report.stream == COMMITS:
             place = report.stream, report.sequence
@@ -101,9 +99,6 @@ async def reasons_to_keep(log: EventLog, messages: Collection[FoundMessage]) -> 
 
     Without the beginning of an execution, its input would begin it again. Without the newest event of a lock, a unique key or an
     owner, the event before it would count, and let two in.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     reasons: dict[tuple[str, int], str] = {}
     for message in messages:
@@ -195,12 +190,6 @@ def _unreadable(message: StoredMessage) -> str | None:
 MAX_SHOWN = 300
 """Characters of the reason why an event is unreadable."""
 _REPAIRS = "repair."
-
-
-async def _messages(log: StoredLog, stream: Stream, end: int) -> AsyncIterator[StoredMessage]:
-    async for portion in log.messages(stream, after=0, upto=end):
-        for message in portion:
-            yield message
 
 
 def _voided(message: FoundMessage, by: Actor | None, reason: str | None) -> Voided:

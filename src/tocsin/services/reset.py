@@ -38,30 +38,25 @@ async def reset(log: EventLog, history: History, registry: Registry, paused: Pau
 
     Raises:
         ResetTimeout: it took too long.
-        LogUnavailable: the log did not answer.
         HistoryUnavailable: the database did not answer.
     """
     try:
         async with asyncio.timeout(PATIENCE_S):
-            await _reset(log, history, registry, paused)
+            for job in await registry.jobs():
+                await registry.delete(job.name)
+            queues = QueueDecisions(log)
+            for name in await paused.paused():
+                await queues.switch(name, paused=False)
+            while open_ := await _open(log, history):
+                await asyncio.gather(*(cancel(log, execution_id, job=job) for job, execution_id in open_))
+            while letters := (await history.dead_letters(_UNRESOLVED)).rows:
+                for letter in letters:
+                    await resolve(log, letter.id, job=letter.job_name)
+                await _recorded(log, history)
+            while await history.expire(LATEST, after=timedelta(0)):
+                pass
     except TimeoutError:
         raise ResetTimeout from None
-
-
-async def _reset(log: EventLog, history: History, registry: Registry, paused: PausedNames) -> None:
-    for job in await registry.jobs():
-        await registry.delete(job.name)
-    queues = QueueDecisions(log)
-    for name in await paused.paused():
-        await queues.switch(name, paused=False)
-    while open_ := await _open(log, history):
-        await asyncio.gather(*(cancel(log, execution_id, job=job) for job, execution_id in open_))
-    while letters := (await history.dead_letters(_UNRESOLVED)).rows:
-        for letter in letters:
-            await resolve(log, letter.id, job=letter.job_name)
-        await _recorded(log, history)
-    while await history.expire(LATEST, after=timedelta(0)):
-        pass
 
 
 async def _open(log: EventLog, history: History) -> list[tuple[str, str]]:

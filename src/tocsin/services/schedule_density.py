@@ -195,7 +195,7 @@ def density(
     starts = [now + window * number / buckets for number in range(buckets)]
     edges = [now, *(start - _JUST_BEFORE for start in starts[1:]), until]
     counts, seconds = [0] * buckets, defaultdict[datetime, list[int]](list)
-    is_truncated, most = not is_complete, _most(window)
+    is_truncated, most = not is_complete, window // timedelta(minutes=1) + 2  # at least once a minute
     for number, group in enumerate(groups):
         if is_truncated := effort.is_spent() or is_truncated:
             break
@@ -219,11 +219,6 @@ def density(
         suggestions=tuple(_suggestions(groups, herds, seconds, now, until)),
         truncated=is_truncated,
     )
-
-
-def _most(window: timedelta) -> int:
-    """Return the least instants of a schedule that fires more than once a minute."""
-    return window // timedelta(minutes=1) + 2
 
 
 def _instants(group: ScheduleGroup, now: datetime, until: datetime) -> Iterator[datetime]:

@@ -59,21 +59,8 @@ _LIMITS: Final = {
 }
 _FUNCTIONS: Final = frozenset(
     {
-        *(
-            "count",
-            "sum",
-            "total",
-            "avg",
-            "min",
-            "max",
-            "group_concat",
-            "abs",
-            "round",
-            "coalesce",
-            "ifnull",
-            "nullif",
-            "iif",
-        ),
+        *("count", "sum", "total", "avg", "min", "max", "group_concat"),
+        *("abs", "round", "coalesce", "ifnull", "nullif", "iif"),
         *(
             "length",
             "lower",

@@ -51,22 +51,14 @@ class ShardMaps(Document[ShardsDefined, ShardMap]):
 
 
 async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:
-    """Return the newest owner of each owned shard.
-
-    Raises:
-        LogUnavailable: the log did not answer.
-    """
+    """Return the newest owner of each owned shard."""
     facts = [recorded.message for recorded in await log.load(subjects.filter_for("ownership.assigned"))]
     by_shard = ((shard_of(fact.resource), fact) for fact in facts if isinstance(fact, OwnershipAssigned))
     return {shard: fact for shard, fact in by_shard if shard is not None}
 
 
 async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
-    """Return agents with the shards that each owns.
-
-    Raises:
-        LogUnavailable: the log did not answer.
-    """
+    """Return agents with the shards that each owns."""
     if not any(agent.shards for agent in agents):
         return list(agents)
     owned: defaultdict[tuple[str, str], list[str]] = defaultdict(list)

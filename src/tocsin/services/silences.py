@@ -79,7 +79,6 @@ class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
 
         Raises:
             OperationError: it is too long, has no reason, a long reason or a wrong name, or too many silences are in force.
-            LogUnavailable: the log did not answer.
         """
         _check(job, tag, seconds, reason, longest=LONGEST_S if is_operator else LONGEST_OF_OWNER_S)
         now = self._clock.now()
@@ -112,7 +111,6 @@ class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
 
         Raises:
             NotFound: no silence in force has this id.
-            LogUnavailable: the log did not answer.
         """
         ended: list[Silence] = []
 

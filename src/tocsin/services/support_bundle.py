@@ -46,19 +46,8 @@ _NAMES: Final = frozenset(
 """Fields of events whose text names something of the installation."""
 _NAMED: Final = frozenset(
     {
-        *(
-            "agent",
-            "dead-letter",
-            "enqueue",
-            "execution",
-            "ledger",
-            "lock",
-            "ownership",
-            "policy",
-            "namespaces",
-            "queue",
-        ),
-        *("repair", "shards", "silences"),
+        *("agent", "dead-letter", "enqueue", "execution", "ledger", "lock", "namespaces"),
+        *("ownership", "policy", "queue", "repair", "shards", "silences"),
     }
 )
 """The first tokens of subjects that hold names and ids alone. Others may hold proofs of workers, or ids that programs chose."""

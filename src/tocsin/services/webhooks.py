@@ -112,7 +112,6 @@ class Webhooks:
         Raises:
             WebhookRefused: the path is unknown, or the signature is wrong.
             WrongDelivery: the request has no identity, or its body is no event.
-            LogUnavailable: the log did not answer.
         """
         webhook = (await self._current()).get(path, _NO_WEBHOOK)
         now = self._clock.now()
@@ -137,7 +136,6 @@ class Webhooks:
 
         Raises:
             RequestRefused: too many requests wait for the event listener.
-            LogUnavailable: the log did not answer.
         """
         await self._queue.store(request.webhook.durable, request.body, request.headers, message_id=request.message_id)
 

@@ -15,8 +15,8 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 from typing_extensions import override
 
 from ... import telemetry
-from ...domain.spans import Span
 from ...domain.text import counted
+from ...domain.trace import Span
 from ...domain.trace_context import TraceContext
 from ..extras import ExtraNotInstalled
 from .traces import SpansLost

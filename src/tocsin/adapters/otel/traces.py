@@ -26,8 +26,7 @@ from ...domain.events import (
     Skipped,
     Terminal,
 )
-from ...domain.spans import Span
-from ...domain.trace import context_of, spans_of
+from ...domain.trace import Span, context_of, spans_of
 from ...domain.trace_context import TraceContext, own_context, parse
 from ...engine.report_lists import listed
 from ...ports import Clock, EventLog

@@ -81,13 +81,8 @@ def bound_arguments(
 ) -> dict[str, JsonValue]:
     """Return the arguments of a step's handler by name.
 
-    An argument whose key is absent in the input is left out, so that the handler's default applies.
-
-    Args:
-        bind: the bindings of the step.
-        input: the input of the job, with its secrets resolved.
-        upstream: the results of the steps before it.
-        resolve: resolves the secrets of a constant.
+    An argument whose key is absent in the input is left out, so that the handler's default applies. The secrets of `input` are resolved;
+    `resolve` resolves those of a constant. `upstream`: the results of the steps before it.
 
     Raises:
         BindingError: a result was left out, because all together are too large; a key in a list is absent; values that are taken

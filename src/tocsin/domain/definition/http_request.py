@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
-from pydantic import BeforeValidator, JsonValue
+from pydantic import BeforeValidator
 
-from ..secret_reference import SecretReferenceError, find_references
+from ..secret_reference import SecretReferenceError, find_references, texts_in
 from ..template import TemplateError, check
 from .builtin_work import size_problems, text_problems
 from .errors import DefinitionProblem, show
@@ -203,16 +203,3 @@ def _body_problems(request: HttpRequest) -> Iterator[DefinitionProblem]:
         yield DefinitionProblem(reason, field="http.body", code="exclusive-fields")
     for text in texts_in(body):
         yield from text_problems("http.body", text)
-
-
-def texts_in(value: JsonValue) -> Iterator[str]:
-    """Yield each text of a JSON value, without the keys."""
-    match value:
-        case str():
-            yield value
-        case dict():
-            for inner in value.values():
-                yield from texts_in(inner)
-        case list():
-            for inner in value:
-                yield from texts_in(inner)

@@ -53,8 +53,7 @@ def read_image(text: str) -> Image:
 
 
 def _repository(text: str) -> str | None:
-    match_ = _REPOSITORY.fullmatch(text) if len(text) <= MAX_IMAGE else None
-    if match_ is None:
+    if _REPOSITORY.fullmatch(text) is None:
         return None
     first, slash, rest = text.partition("/")
     if slash and _is_host(first):

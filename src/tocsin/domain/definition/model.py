@@ -63,13 +63,12 @@ def _spelled(value: Any) -> Any:  # noqa: ANN401 - before validation
 JobClass: TypeAlias = Annotated[Literal["LOCAL_SAFE", "LEADER_ONLY", "QUORUM_REQUIRED"], BeforeValidator(_spelled)]
 
 
-def acknowledgement_problems(
-    job_class: JobClass, acknowledgements: int | None, timeout: float
-) -> Iterator[DefinitionProblem]:
+def _acknowledgement_problems(definition: "JobDefinition") -> Iterator[DefinitionProblem]:
+    acknowledgements, timeout = definition.acknowledgements, definition.acknowledgement_timeout
     if acknowledgements is None and timeout != DEFAULT_ACKNOWLEDGEMENT_TIMEOUT:
         reason = "limits the wait for `acknowledgements`: say how many agents must acknowledge, or leave it out"
         yield DefinitionProblem(reason, field="acknowledgement_timeout", value=show(timeout), code="exclusive-fields")
-    if acknowledgements is not None and job_class != QUORUM_REQUIRED:
+    if acknowledgements is not None and definition.job_class != QUORUM_REQUIRED:
         reason = f"only executions of the class {QUORUM_REQUIRED} are acknowledged: write `job_class: {QUORUM_REQUIRED}`, or leave it out"
         yield DefinitionProblem(reason, field="acknowledgements", value=show(acknowledgements), code="exclusive-fields")
 
@@ -317,11 +316,7 @@ def check_input(
 
     Only a definition may refer to a secret: who may trigger a job may not choose which secrets its handler gets.
 
-    Args:
-        definition: the job.
-        input: the keys of the trigger's input, which override those of the job's.
-        args: the trigger's positional arguments; None: the job's.
-        written: the part of them that the requester wrote; None: all.
+    The keys of `input` override those of the job's. `args`: None: the job's. `written`: the part of them that the requester wrote; None: all.
 
     Raises:
         DefinitionError: it is not plain JSON, is too large, refers to secrets, or does not fit `input_schema`.
@@ -369,9 +364,7 @@ def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
         leads=definition.job_class == LEADER_ONLY,
     )
     yield from trigger_problems(definition.name, definition.triggers)
-    yield from acknowledgement_problems(
-        definition.job_class, definition.acknowledgements, definition.acknowledgement_timeout
-    )
+    yield from _acknowledgement_problems(definition)
     yield from graph_problems(definition.dag)
     yield from callback_problems(definition.dag)
     wrong = [*_inputs_problems(definition)]

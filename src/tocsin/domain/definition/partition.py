@@ -94,11 +94,7 @@ def partition_problems(
 ) -> Iterator[DefinitionProblem]:
     """Yield the problems of a job's partition with its other fields.
 
-    Args:
-        partition: the partition.
-        input: the input of the job, which an occurrence has.
-        is_scheduled: whether the job has a schedule, so that its own input must say the shard.
-        leads: whether the job is `LEADER_ONLY`.
+    `is_scheduled`: the job has a schedule, so that its own input must say the shard. `leads`: the job is `LEADER_ONLY`.
     """
     if partition is None:
         return

@@ -6,11 +6,11 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
+from ..secret_reference import texts_in
 from ..template import VARIABLES
 from .builtin_work import has_reference, size_problems, text_problems
 from .errors import DefinitionProblem, show
 from .fields import Args, Name, Object, StoredModel, Text
-from .http_request import texts_in
 
 MAX_ROWS: Final = 1_000
 """Rows of a result at most."""

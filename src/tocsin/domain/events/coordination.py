@@ -90,9 +90,7 @@ class AgentDrainStarted(AgentFact, frozen=True, kw_only=True):
 
     type: Literal["drain-started"] = constant("drain-started")
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""
 
 
 class AgentFellSilent(AgentFact, frozen=True, kw_only=True):
@@ -144,9 +142,7 @@ class AgentGranted(AgentFact, frozen=True, kw_only=True):
     shards: tuple[str, ...] | None = None
     """The shards that they may own, sorted; `*`: every shard. Absent: no operator limited them."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""
 
 
 class AgentSwitched(AgentFact, frozen=True, kw_only=True):
@@ -163,6 +159,4 @@ class AgentSwitched(AgentFact, frozen=True, kw_only=True):
     draining: bool = False
     """True: the worker over HTTP finishes its tasks and ends."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""

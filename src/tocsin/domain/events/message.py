@@ -71,6 +71,12 @@ _DESCRIPTIONS: Final = {
     "cron_name": "The name of the job.",
     "cron_expression": "The schedule of the job as written.",
     "timezone": "The IANA time zone of the schedule.",
+    "by": "The operator.",
+    "reason": "The operator's reason.",
+    "data": "The details.",
+    "event": "The type of the event.",
+    "timestamp": "The time (UTC) of the event.",
+    "channel": "The name of the channel.",
 }
 """The descriptions of fields that have no docstring, because they mean the same in every message."""
 

@@ -28,7 +28,6 @@ class NotificationRaised(NotificationFact, frozen=True, kw_only=True):
 
     type: Literal["raised"] = constant("raised")
     channel: str
-    """The name of the channel."""
     kind: Kind
     """What happened."""
     at: datetime
@@ -50,7 +49,6 @@ class NotificationPrepared(NotificationFact, frozen=True, kw_only=True):
 
     type: Literal["prepared"] = constant("prepared")
     channel: str
-    """The name of the channel."""
     through: Sequence
     """The sequence of the newest notification in the message."""
     others: int = 0
@@ -99,7 +97,6 @@ class NotificationSilenced(NotificationFact, frozen=True, kw_only=True):
     by: Actor | None = None
     """The operator who started it."""
     reason: str = ""
-    """The operator's reason."""
 
 
 class OutcomeChanged(NotificationFact, frozen=True, kw_only=True):

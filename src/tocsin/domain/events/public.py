@@ -42,11 +42,8 @@ class CronTriggered(OwnMessage, frozen=True, kw_only=True):
     """An execution was admitted (ojs-cron §9.1, CRON-29): an occurrence fired, or a trigger started it."""
 
     event: Literal["cron.triggered"] = constant("cron.triggered")
-    """The type of the event."""
     timestamp: datetime
-    """The time (UTC) of the event."""
     data: CronTriggeredData
-    """The details."""
 
 
 class CronSkippedData(OwnMessage, frozen=True, kw_only=True):
@@ -71,11 +68,8 @@ class CronSkipped(OwnMessage, frozen=True, kw_only=True):
     """An occurrence did not become an execution (ojs-cron §9.2, CRON-30)."""
 
     event: Literal["cron.skipped"] = constant("cron.skipped")
-    """The type of the event."""
     timestamp: datetime
-    """The time (UTC) of the event."""
     data: CronSkippedData
-    """The details."""
 
 
 MissedReason: TypeAlias = Literal["missed", "superseded", "poison"]
@@ -107,11 +101,8 @@ class CronMissed(OwnMessage, frozen=True, kw_only=True):
     """
 
     event: Literal["cron.missed"] = constant("cron.missed")
-    """The type of the event."""
     timestamp: datetime
-    """The time (UTC) of the event."""
     data: CronMissedData
-    """The details."""
 
 
 class CronAnswerData(OwnMessage, frozen=True, kw_only=True):
@@ -147,11 +138,8 @@ class CronAnswer(OwnMessage, frozen=True, kw_only=True):
     """
 
     event: Literal["cron.answer"] = constant("cron.answer")
-    """The type of the event."""
     timestamp: datetime
-    """The time (UTC) of the event."""
     data: CronAnswerData
-    """The details."""
 
 
 class CronAlertData(OwnMessage, frozen=True, kw_only=True):
@@ -161,7 +149,6 @@ class CronAlertData(OwnMessage, frozen=True, kw_only=True):
     id: str
     """The id of the notification. A message that comes twice has the same."""
     channel: str
-    """The name of the channel."""
     kind: Kind
     """What happened."""
     job_id: str | None = None
@@ -185,11 +172,9 @@ class CronAlert(OwnMessage, frozen=True, kw_only=True):
     """
 
     event: Literal["cron.alert"] = constant("cron.alert")
-    """The type of the event."""
     timestamp: datetime
     """The time (UTC) at which it happened."""
     data: CronAlertData
-    """The details."""
 
 
 PublicEvent: TypeAlias = CronTriggered | CronSkipped | CronMissed | CronAnswer

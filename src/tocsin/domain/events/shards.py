@@ -17,9 +17,7 @@ class QueueFact(VersionedMessage, frozen=True, kw_only=True):
     queue: str
     """The name of the queue."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""
 
 
 class QueuePaused(QueueFact, frozen=True, kw_only=True):
@@ -74,9 +72,7 @@ class Voided(RepairFact, frozen=True, kw_only=True):
     digest: str
     """The BLAKE2b digest (256 bits) of its body, in hexadecimal digits."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""
 
 
 class OwnershipFact(VersionedMessage, frozen=True, kw_only=True):
@@ -127,7 +123,6 @@ class Silence(CheckedMessage):
     by: Actor | None = None
     """The operator who started it."""
     reason: str
-    """The operator's reason."""
 
 
 class SilencesDefined(VersionedMessage, frozen=True, kw_only=True):
@@ -142,9 +137,7 @@ class SilencesDefined(VersionedMessage, frozen=True, kw_only=True):
     silences: tuple[Silence, ...]
     """The silences in force, the oldest first."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""
 
 
 class PolicyDefined(VersionedMessage, frozen=True, kw_only=True):
@@ -241,6 +234,4 @@ class ShardsDefined(VersionedMessage, frozen=True, kw_only=True):
     shards: tuple[Shard, ...] = ()
     """All shards, sorted by id."""
     by: Actor | None = None
-    """The operator."""
     reason: str | None = None
-    """The operator's reason."""

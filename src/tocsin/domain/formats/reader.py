@@ -111,11 +111,7 @@ def read(
     A document is a mapping with `jobs`, a list of jobs, or one job. Beside `jobs`, keys that begin with `x-` (a place
     for YAML anchors) and `$schema` are ignored, and so is `calendars`, which the reader of files resolves.
 
-    Args:
-        document: the result of a YAML or JSON parser.
-        source: the file, for the problems.
-        calendars: the calendars that jobs may name, as a definition has them.
-        connection: as of `read_job`.
+    `source`: the file, for the problems. `calendars`: those that jobs may name. `connection`: as of `read_job`.
 
     Raises:
         DefinitionError: with the problems of all jobs.
@@ -151,10 +147,8 @@ def with_calendars(
 def read_job(written: object, place: str | None = None, *, connection: str | None = None) -> JobDefinition:
     """Return the definition of one job.
 
-    Args:
-        written: the job as parsed.
-        place: its place, e.g. `jobs[2]`, for a job without a usable name.
-        connection: the connection of ScratchBird's `job_sql` and `procedure` that name none; None: they must.
+    `place`: its place, e.g. `jobs[2]`, for a job without a usable name. `connection`: the connection of ScratchBird's
+    `job_sql` and `procedure` that name none; None: they must.
 
     Raises:
         DefinitionError: with all problems.

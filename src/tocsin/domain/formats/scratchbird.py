@@ -171,7 +171,9 @@ def reading(written: Mapping[Any, object], connection: str | None = None) -> Doc
     for name in sorted(job.keys() & _NOT_SERVED.keys()):
         document.wrong(name, job.pop(name), _NOT_SERVED[name], code="not-expressible")
     fields = {name: job[name] for name in job.keys() & (_SAME | EXTENSIONS)}
-    _name(document, job, fields)
+    _is_twice(document, job, "job_name", "name")
+    if "job_name" in job:
+        fields["name"] = job["job_name"]
     _work(document, job, fields)
     _schedule(document, job, fields)
     _retry(document, job, fields)
@@ -228,12 +230,6 @@ def _is_twice(document: Document, job: Mapping[str, object], name: str, same: st
     if name in job and same in job:
         document.wrong(same, job[same], f"is the same as `{name}`: leave one of them out", code="exclusive-fields")
     return name in job and same in job
-
-
-def _name(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:
-    _is_twice(document, job, "job_name", "name")
-    if "job_name" in job:
-        fields["name"] = job["job_name"]
 
 
 def _work(document: Document, job: Mapping[str, object], fields: dict[str, object]) -> None:

@@ -112,11 +112,7 @@ def _kept_anchor(state: Ledger, definition: JobDefinition) -> datetime | None:
 
 
 def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Paused]:
-    """Pause a job: its instants pass without firing.
-
-    Raises:
-        JobNotFound: the job does not exist.
-    """
+    """Pause a job: its instants pass without firing."""
     current = _existing(state, job)
     if current.paused:
         return []
@@ -124,11 +120,7 @@ def pause(state: Ledger, job: str, *, by: Actor | None = None, reason: str | Non
 
 
 def resume(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Resumed]:
-    """Resume a job: its instants fire again.
-
-    Raises:
-        JobNotFound: the job does not exist.
-    """
+    """Resume a job: its instants fire again."""
     current = _existing(state, job)
     if not current.paused:
         return []
@@ -136,15 +128,12 @@ def resume(state: Ledger, job: str, *, by: Actor | None = None, reason: str | No
 
 
 def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | None = None) -> list[Deleted]:
-    """Delete a job; running executions continue (ojs-cron §8.4).
-
-    Raises:
-        JobNotFound: the job does not exist.
-    """
+    """Delete a job; running executions continue (ojs-cron §8.4)."""
     return [Deleted(job=job, previous=_existing(state, job).fact, by=by, reason=reason)]
 
 
 def _existing(state: Ledger, job: str) -> Regime:
+    """Return what is in force for a job that exists; raise JobNotFound otherwise."""
     if state.current is None or not state.current.definition:
         raise JobNotFound(job)
     return state.current

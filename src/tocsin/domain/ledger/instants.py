@@ -23,6 +23,13 @@ def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
     return schedule_of(timetable).next_after(after, anchor=anchor_of(state, state.regimes[-1]))
 
 
+def fire_times(state: Ledger, after: datetime) -> Iterator[datetime]:
+    """Yield the instants after `after` (UTC) that fire if nothing changes."""
+    while (at := next_fire_time(state, after)) is not None:
+        yield at
+        after = at
+
+
 def count_fire_times(state: Ledger, after: datetime, until: datetime, most: int) -> int:
     """Count the instants in (after, until] that `next_fire_time` would return, up to `most`."""
     first = next_fire_time(state, after)

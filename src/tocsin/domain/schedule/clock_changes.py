@@ -57,9 +57,6 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
     """Parse an ISO 8601 date and time; without an offset it is in the zone.
 
     A repeated wall time means its first occurrence. A nonexistent wall time would never fire; it is refused unless the policy shifts it.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
     """
     try:
         at = datetime.fromisoformat(text.replace(" ", "T", 1) if "T" not in text.upper() else text)

@@ -33,7 +33,6 @@ class NamedDays:
     """The days of one calendar.
 
     Attributes:
-        name: the name of the calendar.
         days: ISO dates and ranges of dates with both ends included (`2026-12-24/2026-12-26`), in order.
         weekdays: days of every week.
         until: the last date up to which `days` is known; empty: it needs no later days.

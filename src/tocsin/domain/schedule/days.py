@@ -116,11 +116,7 @@ def parse_days(month: MonthDays, week: WeekDays) -> DayRule:
 
 @lru_cache(maxsize=4096)
 def parse_month_days(text: str) -> MonthDays:
-    """Parse the day-of-month field.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
-    """
+    """Parse the day-of-month field."""
     values, last, last_weekday, nearest, start = NOTHING, False, False, list[int](), 0
     for item in text.split(","):
         upper = item.upper()
@@ -142,11 +138,7 @@ def parse_month_days(text: str) -> MonthDays:
 
 @lru_cache(maxsize=4096)
 def parse_week_days(text: str) -> WeekDays:
-    """Parse the day-of-week field.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
-    """
+    """Parse the day-of-week field."""
     values, last, nth, start = NOTHING, list[int](), list[tuple[int, int]](), 0
     for item in text.split(","):
         with placed("", start):

@@ -25,6 +25,8 @@ _INDENT: Final = "  "
 class ScheduleError(TocsinError, ValueError):
     """A schedule that is invalid, or that could never fire.
 
+    The parser of a part raises it with a position in that part (see `placed`).
+
     Attributes:
         code: the kind of the problem, one of `codes`.
         problem: one sentence: the field, the value, and the allowed values.

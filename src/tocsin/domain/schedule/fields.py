@@ -101,11 +101,7 @@ def values_of(mask: int) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def parse_field(kind: Field, text: str) -> Values:
-    """Parse a field that allows only `*`, `,`, `-` and `/`.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
-    """
+    """Parse a field that allows only `*`, `,`, `-` and `/`."""
     values, start = NOTHING, 0
     for item in text.split(","):
         with placed("", start):
@@ -116,11 +112,7 @@ def parse_field(kind: Field, text: str) -> Values:
 
 @lru_cache(maxsize=4096)
 def parse_item(kind: Field, text: str) -> Values:
-    """Parse one element of a list: `*`, `n`, `a-b`, each with an optional `/step`.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
-    """
+    """Parse one element of a list: `*`, `n`, `a-b`, each with an optional `/step`."""
     body, slash, step_text = text.partition("/")
     step = _step(kind, step_text, len(body) + 1) if slash else 1
     if body == "*":

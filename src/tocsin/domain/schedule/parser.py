@@ -266,14 +266,8 @@ def next_instants(
 ) -> list[datetime]:
     """Return the first `n` instants later than `after`, in UTC.
 
-    There are fewer if the schedule ends before, or if `is_enough`, called between two instants, returns true.
-
-    Args:
-        schedule: any schedule.
-        after: an aware datetime.
-        n: the largest number of instants.
-        anchor: the start of intervals; the default is `after`.
-        is_enough: ends the search.
+    There are fewer if the schedule ends before, or if `is_enough`, called between two instants, returns true. `after` is
+    aware. Intervals count from `anchor`; None: from `after`.
     """
     instants, at = list[datetime](), after
     while len(instants) < n and not (instants and is_enough is not None and is_enough()):

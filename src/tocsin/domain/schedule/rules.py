@@ -151,11 +151,7 @@ _ALLOWED: Final = "allowed are numbers with ms, s, m or h, as in 1h30m"
 
 
 def parse_duration(text: str) -> timedelta:
-    """Parse a duration between one millisecond and a hundred years, in whole milliseconds.
-
-    Raises:
-        ScheduleError: placed relative to `text`.
-    """
+    """Parse a duration between one millisecond and a hundred years, in whole milliseconds."""
     total, at = Fraction(0), 0
     while at < len(text):
         part = _PART.match(text, at)

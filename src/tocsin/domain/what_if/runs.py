@@ -263,9 +263,6 @@ class Outcome:
     """One execution at the end of the window.
 
     Attributes:
-        job: its job.
-        execution_id: its id.
-        trigger: its cause.
         scheduled_time: the instant, or the time of its trigger (UTC).
         shard: the shard on which it runs, if its job is divided.
         requested_at: when the ticker decided on the instant, or the trigger was planned.
@@ -274,7 +271,6 @@ class Outcome:
         found_lock_held: another execution held its lock when it needed the lock.
         admitted_at: when it got its lock, or did not need one.
         started_at: when a worker started it.
-        ended_at: when it ended.
         is_estimated: its duration was not recorded.
     """
 

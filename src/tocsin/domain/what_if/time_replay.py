@@ -42,7 +42,6 @@ class TimeReplay:
     """The decisions on the time of one job in a window, made again.
 
     Attributes:
-        recorded: the record of the job.
         definition: the definition to try; None: the recorded definitions.
         since: the beginning of the window, exclusive.
         until: the end of the window, inclusive.

@@ -250,7 +250,7 @@ class Auditor:
             self._voided.append(cast("Recorded[Voided]", recorded))
         for event in unfold((recorded,)):
             for handler in self._handlers.get(type(event.message), ()):
-                self._add(handler(event) or ())
+                self.found(handler(event) or ())
 
     def read(self, message: StoredMessage) -> Iterator[Recorded[Message]]:
         """Take a message as it is stored, and yield its events with the states' times."""
@@ -281,7 +281,10 @@ class Auditor:
             self._unread[message.stream, message.sequence] = violation, digest_of(message.body)
 
     def found(self, violations: Iterable[Violation]) -> None:
-        self._add(violations)
+        for violation in violations:
+            self._total += 1
+            if len(self._found) < SHOWN:
+                self._found.append(violation)
 
     def remark(self, remarks: Iterable[str]) -> None:
         """Take a message or event that cannot be judged."""
@@ -291,7 +294,7 @@ class Auditor:
         """Take the result of the comparison with the read models (I8)."""
         self._judged.append("I8")
         self._remarks += comparison.remarks
-        self._add(comparison.violations)
+        self.found(comparison.violations)
 
     @property
     def until(self) -> datetime | None:
@@ -306,10 +309,10 @@ class Auditor:
         until = self.until
         self._time.horizon = until
         voided = tuple(self._take_voided())
-        self._add(violation for violation, _ in self._unread.values())
+        self.found(violation for violation, _ in self._unread.values())
         debts = [debt for check in self._checks for debt in check.debts()]
         overdue = [debt for debt in debts if until is not None and debt.is_overdue(until, self._patience)]
-        self._add(Violation(debt.invariant, debt.entity, debt.reason, debt.facts) for debt in overdue)
+        self.found(Violation(debt.invariant, debt.entity, debt.reason, debt.facts) for debt in overdue)
         return Report(
             facts=self._facts,
             jobs=self._time.count,
@@ -338,12 +341,6 @@ class Auditor:
             by = "" if event.by is None else f" by {event.by.full_name}"
             reason = f": {event.reason}" if event.reason else ""
             yield f"{event.stream} {event.sequence} {event.subject}{by}{reason}"
-
-    def _add(self, violations: Iterable[Violation]) -> None:
-        for violation in violations:
-            self._total += 1
-            if len(self._found) < SHOWN:
-                self._found.append(violation)
 
 
 def audit(

@@ -78,18 +78,15 @@ class Locks(Check):
             if not self._executions.is_over(check.key_of(before.message)):
                 reason = "acquired while its holder was not over"
                 yield check.violation("I5", recorded.subject, reason, before, recorded)
-        yield from self._taken(recorded)
+        queue, execution_id = self._queue_of(recorded), recorded.message.execution_id
+        if self._is_whole and (first := queue.next()) not in {None, execution_id}:
+            yield check.violation("I5", recorded.subject, f"it was acquired before {first}, which waits", recorded)
+        queue.entries.pop(execution_id, None)
+        yield from self._oldest(recorded, queue)
         self._held[recorded.subject] = recorded
         self._tokens.setdefault(check.key_of(recorded.message), set()).add(recorded.sequence)
         if before is not None:
             self._tokens.pop(check.key_of(before.message), None)
-
-    def _taken(self, acquired: Recorded[Acquired]) -> Taken:
-        queue, execution_id = self._queue_of(acquired), acquired.message.execution_id
-        if self._is_whole and (first := queue.next()) not in {None, execution_id}:
-            yield check.violation("I5", acquired.subject, f"it was acquired before {first}, which waits", acquired)
-        queue.entries.pop(execution_id, None)
-        yield from self._oldest(acquired, queue)
 
     @on(Queued)
     def _queued(self, recorded: Recorded[Queued]) -> Taken:

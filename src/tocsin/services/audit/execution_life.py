@@ -118,7 +118,9 @@ class ExecutionLife:
             yield Wrong("I4", "it is stored twice")
         self.subjects.add(subject)
         if isinstance(fact, Dispatched) and event_type(recorded.subject) == "admitted":
-            yield from self._admitted_with(fact)
+            plan = self.requested.plan if self.requested is not None else None
+            if plan is None or len(plan.steps) != 1 or plan.start_at is not None or plan.expires_at is not None:
+                yield Wrong("I3", f"it is admitted with a task of {fact.step}, and must be admitted alone")
         if isinstance(fact, Terminal):
             yield from self._repeats(fact)
         if isinstance(fact, Failed) and fact.reason in WHOLE:
@@ -171,11 +173,6 @@ class ExecutionLife:
             yield Wrong("I6", "it does not wait for other jobs")
         self.settled = fact
         yield from wrong_waits(fact, self.requested.plan.depends_on if isinstance(self.requested, Planned) else ())
-
-    def _admitted_with(self, fact: Dispatched) -> Iterator[Wrong]:
-        plan = self.requested.plan if self.requested is not None else None
-        if plan is None or len(plan.steps) != 1 or plan.start_at is not None or plan.expires_at is not None:
-            yield Wrong("I3", f"it is admitted with a task of {fact.step}, and must be admitted alone")
 
     def _repeats(self, end: Terminal) -> Iterator[Wrong]:
         """Compare the fields that an end repeats, because it may be stored without a read."""

@@ -75,8 +75,8 @@ class Ownership(Check):
             if self._is_whole:
                 yield check.violation("I3", check.entity(claim), f"{resource} had no owner", recorded)
             return
-        if shard_of(resource) is not None and _is_outside(claim):
-            return
+        if shard_of(resource) is not None and claim.agent is None and claim.lease is None:
+            return  # an executor outside claims tasks of any shard
         if claim.epoch == owner.sequence:
             if (claim.worker, claim.agent) != (owner.message.name, owner.message.agent_id):
                 reason = f"{claim.worker} claimed it, and {owner.message.name} owned {resource}"
@@ -117,7 +117,3 @@ class Ownership(Check):
     def _forget(self, key: Key) -> None:
         for step in self._needed.pop(key, {}):
             self._outdated.pop((key, step), None)
-
-
-def _is_outside(claim: Started) -> bool:
-    return claim.agent is None and claim.lease is None

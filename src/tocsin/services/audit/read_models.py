@@ -168,7 +168,7 @@ class ProjectionReader:
             self._was_off = True
         if (record := self._models.take(recorded)) is not None:
             row = await self._history.execution(record.execution_id)
-            if row is not None and self._is_of_another(record, row):
+            if row is not None and row.job_name != record.job and self._models.has((row.job_name, row.execution_id)):
                 self._shared += 1
             elif row is None or (row.definition is None and record.definition is not None):
                 self._missing[record.execution_id] = list(differing(record, row))
@@ -189,9 +189,6 @@ class ProjectionReader:
             remarks += (f"the history lacks {number}, or their beginning: a policy switched it off for a time",)
             missing = []
         return Comparison((*missing, *self._found, *await self._keys()), remarks)
-
-    def _is_of_another(self, record: ExecutionRecord, row: ExecutionRow) -> bool:
-        return row.job_name != record.job and self._models.has((row.job_name, row.execution_id))
 
     async def _keys(self) -> list[Violation]:
         violations: list[Violation] = []

@@ -84,11 +84,7 @@ class CheckContext:
         return self._registrations
 
     async def fold(self) -> Fold:
-        """Return the states of all events, which several checks examine.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Return the states of all events, which several checks examine."""
         if self._fold is None:
             try:
                 self._fold = await self.target.load_fold()

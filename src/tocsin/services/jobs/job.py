@@ -105,11 +105,7 @@ class Job:
         return () if schedule is None else warnings_at(schedule, now)
 
     def fire_times(self, after: datetime) -> Iterator[datetime]:
-        """Yield the instants after `after` (UTC) at which the job fires if nothing changes."""
-        at = ledger.next_fire_time(self.ledger, after)
-        while at is not None:
-            yield at
-            at = ledger.next_fire_time(self.ledger, at)
+        return ledger.fire_times(self.ledger, after)
 
     def next_fire_time(self, after: datetime) -> datetime | None:
         """Return the next instant at which the job fires (CRON-28)."""

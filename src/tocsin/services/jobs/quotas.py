@@ -95,9 +95,7 @@ def instants_per_day(definition: JobDefinition, now: datetime) -> int:
 def gained_instants(wanted: Mapping[str, int], before: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
     """Return the instants a day that jobs gain, by namespace, if the namespace gains any.
 
-    Args:
-        wanted: the instants of each new or changed job.
-        before: the instants of the definitions that are changed or deleted.
+    `wanted`: those of each new or changed job, and `before`: those of the definitions that are changed or deleted.
     """
     gained: dict[str, Counter[str]] = {}
     for name in {**wanted, **before}:
@@ -117,11 +115,7 @@ def check_schedule_quotas(
     The instants of all jobs of a namespace count together, because each job could otherwise name as many as the quota allows. Those
     of paused jobs count too, because no quota is checked when a job is resumed.
 
-    Args:
-        wanted: new and changed definitions by job.
-        gained: the instants a day that jobs gain, by namespace that grows.
-        named: the instants a day that schedules of these namespaces name now.
-        limits: the quotas by namespace.
+    `gained`: the instants a day that jobs gain, by namespace that grows, and `named`: those that the schedules of these namespaces name now.
 
     Raises:
         DefinitionError: with a problem for each such namespace.

@@ -74,7 +74,10 @@ async def read_back(log: EventLog, subject: str, sequence: int) -> Recorded[Mess
 
 
 class Registry:
-    """The jobs of an installation. `by` is the caller and is recorded in events."""
+    """The jobs of an installation. `by` is the caller and is recorded in events.
+
+    Operations on one job raise JobNotFound if none has the name.
+    """
 
     def __init__(self, log: EventLog, projections: Projections, clock: Clock, *, bridged: Collection[str] = ()) -> None:
         """`clock` refuses a job that is scheduled once for a past time.
@@ -101,11 +104,7 @@ class Registry:
         return self._listing.by_name.get(name)
 
     async def job(self, name: str) -> Job:
-        """Return one job from its ledger.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Return one job from its ledger."""
         state, _ = await self._ledgers.load(name)
         job = Job.of(state)
         if job is None:
@@ -225,33 +224,21 @@ class Registry:
     async def pause(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
-        """Pause a job, so that its instants pass; return whether it ran before.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Pause a job, so that its instants pass; return whether it ran before."""
         take = self.room.of_name(job, is_refused=False)
         return await self._decide(job, lambda state: ledger.pause(state, job, by=by, reason=reason), check, take=take)
 
     async def resume(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> bool:
-        """Resume a job, so that its instants fire; return whether it was paused.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Resume a job, so that its instants fire; return whether it was paused."""
         take = self.room.of_name(job)
         return await self._decide(job, lambda state: ledger.resume(state, job, by=by, reason=reason), check, take=take)
 
     async def delete(
         self, job: str, *, by: Actor | None = None, reason: str | None = None, check: Check = anything
     ) -> None:
-        """Delete a job; its active executions continue.
-
-        Raises:
-            JobNotFound: no job has this name.
-        """
+        """Delete a job; its active executions continue."""
         take = self.room.of_name(job, is_refused=False)
         await self._decide(job, lambda state: ledger.delete(state, job, by=by, reason=reason), check, take=take)
 
@@ -276,7 +263,6 @@ class Registry:
         `idempotency_key` make one execution, and so do requests with one name (`asking`). The execution continues the trace of `traceparent`, if that is valid.
 
         Raises:
-            JobNotFound: no job has this name.
             DefinitionError: the job does not accept this input.
             DailyQuotaUsed: its namespace has used up a quota of the day.
             LogUnavailable: it is unknown whether the trigger is stored.

@@ -31,7 +31,6 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
 
     Raises:
         DefinitionError: a stream has too few replicas, or a task would go to a queue of executors outside.
-        LogUnavailable: the log did not answer.
     """
     special = [definition for definition in definitions if definition.job_class != "LOCAL_SAFE"]
     needy = [definition for definition in special if definition.job_class == QUORUM_REQUIRED]
@@ -85,7 +84,6 @@ async def check_partitions(definitions: Collection[JobDefinition], log: EventLog
 
     Raises:
         DefinitionError: names the shards.
-        LogUnavailable: the log did not answer.
     """
     divided = [definition for definition in definitions if definition.partition is not None]
     if not divided:

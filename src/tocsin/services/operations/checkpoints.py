@@ -55,7 +55,6 @@ async def read_last_heartbeat(
     """Return what an attempt of a step before another sent last; None: nothing.
 
     Raises:
-        LogUnavailable: the log did not answer.
         DecodeError: the message is unreadable.
     """
     attempts = range(before - 1, max(before - 1 - EARLIER_ATTEMPTS, 0), -1)

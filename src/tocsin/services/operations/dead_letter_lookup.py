@@ -80,13 +80,7 @@ async def find(
 async def match_dead_letter(
     given: str, read: ReadLetter, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
 ) -> Letter:
-    """Return the dead letter whose id is `given` or begins with it, without its replays.
-
-    Raises:
-        NotAnId: `given` cannot be the id of a dead letter.
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match, or several jobs have one with this id.
-    """
+    """Return a dead letter as `find` does, without its replays."""
     if not given or not all(c.isalnum() or c in "-_" for c in given):
         raise NotAnId(
             f"{given!r} is not the id of a dead letter. An id has only letters, digits, hyphens and underscores."

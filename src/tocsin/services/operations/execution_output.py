@@ -86,17 +86,10 @@ async def read_output(
 ) -> ExecutionOutput:
     """Return up to `limit` lines after a sequence, and the progress of each step.
 
-    Of the last `MAX_LINES` lines, these are the first. Unreadable messages are left out.
-
-    Args:
-        log: holds the lines.
-        match: the execution.
-        after: the sequence of the last line that is known.
-        limit: the largest number of lines.
-        stored: the log and its archive, which may have older lines of an execution that is over.
+    Of the last `MAX_LINES` lines, these are the first. Unreadable messages are left out. `stored`: the log and its archive, which may have
+    older lines of an execution that is over.
 
     Raises:
-        LogUnavailable: the log does not answer.
         ArchiveDamaged: the archive has lost lines that it names, or they were changed.
     """
     state = execution.fold(match.facts)

@@ -154,11 +154,7 @@ async def enqueue(
 
     Returns the facts of each execution, or none for one that has not started within some seconds.
 
-    Args:
-        log: receives the requests and holds the facts.
-        wishes: the requested executions, at most `MAX_TOGETHER`.
-        arrivals: delivers new facts, so that the call need not poll.
-        fresh: ids that certainly no execution has.
+    `wishes`: at most `MAX_TOGETHER`. `arrivals` delivers new facts, so that the call need not poll. `fresh`: ids that certainly no execution has.
 
     Raises:
         JobTooLarge: a request is larger than the log accepts.

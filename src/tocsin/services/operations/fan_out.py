@@ -68,9 +68,6 @@ async def read_fan_out(log: EventLog, match: ExecutionMatch) -> FanOut | None:
     """Return the executions of an occurrence.
 
     None: `match` is an execution of its own.
-
-    Raises:
-        LogUnavailable: the log does not answer.
     """
     fanned = fanned_out(match)
     if fanned is None:

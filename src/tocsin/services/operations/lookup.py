@@ -83,11 +83,7 @@ async def find(
 ) -> ExecutionMatch:
     """Return the execution that a complete or shortened id names.
 
-    Args:
-        log: holds the facts.
-        given: a complete id or, with `list_executions`, its first characters.
-        job: the job, if it is known.
-        list_executions: queries the history; called only for a shortened id.
+    `given`: a complete id or, with `list_executions`, its first characters. The history is queried for a shortened id only.
 
     Raises:
         NotAnId: `given` cannot be an execution id.
@@ -100,15 +96,7 @@ async def find(
 async def match_execution(
     given: str, read: ReadFacts, *, job: str | None = None, list_executions: ListExecutions | None = None
 ) -> ExecutionMatch:
-    """Return the execution that a complete or shortened id names.
-
-    `read` returns no facts for an unknown id.
-
-    Raises:
-        NotAnId: `given` cannot be an execution id.
-        NotFound: no execution matches.
-        Ambiguous: several executions match.
-    """
+    """Return an execution as `find` does; `read` returns no facts for an unknown id."""
     if not is_id(given):
         shown = repr(given) if len(given) <= FULL_ID_LENGTH else f"A text of {len(given):,} characters"
         raise NotAnId(

@@ -37,9 +37,6 @@ async def store(log: EventLog, clock: Clock, held: Held, report: ProgressReport,
     """Store progress and checkpoint of a held step; return the progress that counts.
 
     It extends the lease, unless the last extension is more recent than a tenth of it. `key`: as in `worker_answers.complete`.
-
-    Raises:
-        LogUnavailable: the log did not answer.
     """
     claim = held.claim.message
     before = await newest(log, held.found, claim.step)

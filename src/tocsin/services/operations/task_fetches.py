@@ -40,35 +40,7 @@ GRACE_S: Final = 1.0
 MAX_TRIES: Final = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A stored claim of a step, and its sequence."""
-
-    scope: str
-    step: str
-    sequence: int
-
-    async def read(
-        self, log: EventLog, facts: Sequence[Recorded[Message]] = (), holder: Holder | None = None
-    ) -> Held | None:
-        """Return the step as its worker holds it; None: the claim is over.
-
-        `facts` are those of its execution, if they are known.
-
-        Raises:
-            OperationError: the claim is of a holder other than `holder`.
-        """
-        if not self._is_in(facts):  # a lagging replica answered, or the read failed
-            facts = await event_waiter.until(log, self.scope, self._is_in)
-        _, job, execution_id, _ = self.scope.split(".")
-        found = ExecutionMatch(subjects.name(job), execution_id, tuple(facts))
-        return held_of(found, step=self.step, claim=self.sequence, holder=holder)
-
-    def _is_in(self, facts: Sequence[Recorded[Message]]) -> bool:
-        return bool(facts) and facts[-1].sequence >= self.sequence
-
-
-async def held_by(log: EventLog, claims: Sequence[Claimed], *, holder: Holder | None = None) -> list[Held]:
+async def held_by(log: EventLog, claims: Sequence[FetchedClaim], *, holder: Holder) -> list[Held]:
     """Return what the worker of some claims holds, in their order.
 
     Raises:
@@ -76,7 +48,7 @@ async def held_by(log: EventLog, claims: Sequence[Claimed], *, holder: Holder | 
     """
     known = await _known(log, claims)
     results = await asyncio.gather(
-        *(claim.read(log, known.get(claim.scope, ()), holder) for claim in claims), return_exceptions=True
+        *(_read(log, claim, known.get(claim.scope, ()), holder) for claim in claims), return_exceptions=True
     )
     held = [result for result in results if isinstance(result, Held)]
     failures = [result for result in results if isinstance(result, BaseException)]
@@ -87,7 +59,26 @@ async def held_by(log: EventLog, claims: Sequence[Claimed], *, holder: Holder | 
     return held
 
 
-async def _known(log: EventLog, claims: Sequence[Claimed]) -> dict[str, Sequence[Recorded[Message]]]:
+async def _read(log: EventLog, claim: FetchedClaim, facts: Sequence[Recorded[Message]], holder: Holder) -> Held | None:
+    """Return the step as its worker holds it; None: the claim is over.
+
+    `facts` are those of its execution, if they are known.
+
+    Raises:
+        OperationError: the claim is of a holder other than `holder`.
+    """
+
+    def has_claim(known: Sequence[Recorded[Message]]) -> bool:
+        return bool(known) and known[-1].sequence >= claim.sequence
+
+    if not has_claim(facts):  # a lagging replica answered, or the read failed
+        facts = await event_waiter.until(log, claim.scope, has_claim)
+    _, job, execution_id, _ = claim.scope.split(".")
+    found = ExecutionMatch(subjects.name(job), execution_id, tuple(facts))
+    return held_of(found, step=claim.step, claim=claim.sequence, holder=holder)
+
+
+async def _known(log: EventLog, claims: Sequence[FetchedClaim]) -> dict[str, Sequence[Recorded[Message]]]:
     """Read the facts of all claims at once; none if a fact is unreadable."""
     scopes = tuple(dict.fromkeys(claim.scope for claim in claims))  # several claims may be steps of one execution
     if not scopes:
@@ -173,10 +164,10 @@ class TaskFetches:
         pending = self._pending[fetch.id] = _Pending(holder)
         try:
             claims = await self._answered(fetch, pending, wait)
-            held = await held_by(self._log, [_claimed(claim) for claim in claims], holder=holder)
+            held = await held_by(self._log, claims, holder=holder)
         except BaseException:  # also if the caller has left, perhaps after the answer came and before it was read
             if pending.answer is not None:
-                self._return_each(holder, map(_claimed, pending.answer.claims))
+                self._return_each(holder, pending.answer.claims)
             raise
         finally:
             del self._pending[fetch.id]
@@ -187,13 +178,9 @@ class TaskFetches:
 
     def hand_back(self, holder: Holder, claims: Sequence[Held]) -> None:
         """Hand back tasks that the caller will not receive, without waiting for it."""
-        self._return_each(
-            holder,
-            (
-                Claimed(subjects.scope_of(each.task.message), each.claim.message.step, each.claim.sequence)
-                for each in claims
-            ),
-        )
+        for each in claims:
+            scope, step = subjects.scope_of(each.task.message), each.claim.message.step
+            self._return_each(holder, [FetchedClaim(scope=scope, step=step, sequence=each.claim.sequence)])
 
     def _fetch(
         self, queues: Sequence[str], functions: Sequence[str], limit: int, holder: Holder, lease: Lease
@@ -278,7 +265,7 @@ class TaskFetches:
             withdrawn.set()
         if (ended := self._ended.get(answer.id)) is not None:
             holder, known = ended
-            self._return_each(holder, (_claimed(claim) for claim in answer.claims if claim.sequence not in known))
+            self._return_each(holder, (claim for claim in answer.claims if claim.sequence not in known))
             self._end(answer.id, holder, answer.claims)
 
     def _repeat(self) -> None:
@@ -308,7 +295,7 @@ class TaskFetches:
         finally:
             del self._withdrawn[fetch.id]
 
-    def _return_each(self, holder: Holder, claims: Iterable[Claimed]) -> None:
+    def _return_each(self, holder: Holder, claims: Iterable[FetchedClaim]) -> None:
         for claim in claims:
             self._spawn(self._return(holder, claim))
 
@@ -320,7 +307,7 @@ class TaskFetches:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _return(self, holder: Holder, claim: Claimed) -> None:
+    async def _return(self, holder: Holder, claim: FetchedClaim) -> None:
         """Hand a task back that no worker received. If this fails, its lease ends."""
         try:
             for _ in range(MAX_TRIES):
@@ -335,7 +322,3 @@ class TaskFetches:
 
     def _fresh_id(self) -> str:
         return ids.agent_id("fetch", self._clock.now(), self._noise())
-
-
-def _claimed(claim: FetchedClaim) -> Claimed:
-    return Claimed(claim.scope, claim.step, claim.sequence)

@@ -76,11 +76,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The time [since, until) of a request, and the most buckets of its answer.
-
-    Raises:
-        InvalidQuery: the time is empty, too long, or outside the calendar.
-    """
+    """The time [since, until) of a request, and the most buckets of its answer."""
 
     since: datetime
     until: datetime

@@ -33,16 +33,10 @@ MAX_LEADERS: Final = 2_000
 
 @dataclass(slots=True)
 class PastReader:
-    """Reads the recorded past of jobs.
+    """Reads the recorded past of jobs from `since` to `until` (UTC).
 
-    Attributes:
-        log: the log, for events on definitions.
-        stored: the log with its archive.
-        calculate: runs the folds.
-        since: the beginning of the window (UTC).
-        until: its end; of a forecast, now.
-        lookback: how long before the window executions are read.
-        may_see: whether the caller may see a definition; None: every definition.
+    `until` of a forecast is now. `log` is for events on definitions. `lookback`: how long before the window executions are read.
+    `may_see`: whether the caller may see a definition; None: every definition.
     """
 
     log: EventLog

@@ -196,10 +196,8 @@ class WhatIf:
     async def ask(self, question: Question, jobs: Collection[Job], *, may_see: SeesEvent | None = None) -> WhatIfReport:
         """Replay the window of a question.
 
-        Args:
-            question: the change to try, and the window.
-            jobs: the registered jobs that the caller sees; those of a queue with a given capacity take part.
-            may_see: whether the caller may see a definition event; None: every event.
+        `jobs`: the registered jobs that the caller sees; those of a queue with a given capacity take part. `may_see`: whether the caller
+        may see a definition event; None: every event.
 
         Raises:
             InvalidQuery: a field of the question is invalid, or the question is too large.

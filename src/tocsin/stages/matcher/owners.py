@@ -180,7 +180,7 @@ class Owners:
         reason = "vacant" if before is None else self._candidates.obstacle(resource, before, since=since)
         if reason is None and ownership.shard_of(resource) is None:
             return None
-        best = ownership.choose(self._candidates.of(resource, lanes, owned, standing))
+        best = min(self._candidates.of(resource, lanes, owned, standing), default=None)
         if best is None:
             return None
         if before is None or reason is not None:

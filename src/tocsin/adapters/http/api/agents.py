@@ -7,8 +7,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from ....domain.access import Principal
-from ....domain.agent import MAX_DECLARED_SHARDS, MAX_QUEUES, AgentRecord, DeclaredShard
+from ....domain.agent import MAX_QUEUES, AgentRecord, DeclaredShard
 from ....domain.agent_grants import MAX_PATTERNS
+from ....domain.definition.partition import MAX_SHARDS
 from ....services import agent_grants
 from ....services.agent_grants import GrantAnswer, GrantVerb
 from ....services.agents import AgentRegistry
@@ -59,7 +60,7 @@ class GrantRequest(ChangeRequest):
     """Names of queues; `*`: every queue."""
     functions: Annotated[tuple[Annotated[str, Field(max_length=255)], ...], Field(max_length=MAX_PATTERNS)] = ()
     """Functions; `*` stands for any characters."""
-    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_DECLARED_SHARDS)] = ()
+    shards: Annotated[tuple[DeclaredShard, ...], Field(max_length=MAX_SHARDS)] = ()
     """Ids of shards that the agents may own; `*`: every shard."""
 
 

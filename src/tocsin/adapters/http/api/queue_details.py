@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from ....domain.access import Principal
 from ....services import queues
-from ....services.queue_decisions import PurgeAnswer
+from ....services.queue_decisions import PurgeAnswer, QueueDecisions
 from ....services.queues import QueueDetails, find
 from ..auth.security import Reader, SharedOperator, actor
 from ..middleware.idempotency import IdempotentRoute, forget_key
@@ -90,15 +90,12 @@ async def purge(
     """
     if dry_run:
         forget_key(request)
-    known = await here.queues(caller)
-    return await queues.purge(
-        here.log, known, name, by=actor(caller), reason=cause, dry_run=dry_run, room=here.registry.room
-    )
+    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
+    return await queues.purge(decisions, find(name, await here.queues(caller)), reason=cause, dry_run=dry_run)
 
 
 async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
     """Pause or resume a queue that the caller sees; return whether that changed anything."""
-    known = await here.queues(caller)
-    return await queues.switch(
-        here.log, known, name, paused=paused, by=actor(caller), reason=reason, room=here.registry.room
-    )
+    queue = find(name, await here.queues(caller))
+    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
+    return await decisions.switch(queue.name, paused=paused, reason=reason)

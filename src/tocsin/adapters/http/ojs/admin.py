@@ -14,11 +14,11 @@ from ....domain.events import JobState
 from ....domain.execution_record import Status
 from ....ports import recorded_upto
 from ....ports.summaries import QueueCounts
-from ....services import queues as queue_service
 from ....services.agents import REMEDY_OF_MQ, AgentRegistry
 from ....services.operations.errors import NotFound
 from ....services.operations.event_waiter import EXECUTIONS
-from ....services.queues import PERIOD, QueueDetails, count
+from ....services.queue_decisions import QueueDecisions
+from ....services.queues import PERIOD, QueueDetails, count, find, purge
 from ....subjects import Stream
 from ..api.agents import require_reached
 from ..api.dependencies import Components, Here, Reason
@@ -330,9 +330,8 @@ async def purge_queue(here: Here, caller: SharedOperator, name: QueueName, body:
     if body.get("older_than") is not None:
         raise refused("older_than", "must be absent: a purge covers all jobs that wait", body["older_than"])
     known = await here.queues(caller)
-    purged = await queue_service.purge(
-        here.log, known, checked_name(caller, name), by=actor(caller), reason=reason, room=here.registry.room
-    )
+    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
+    purged = await purge(decisions, find(checked_name(caller, name), known), reason=reason)
     return {"purged_count": (purged.waiting or 0) if purged.changed else 0, "states": PURGED}
 
 

@@ -73,11 +73,7 @@ def _in_runs(ordered: list[int]) -> list[str]:
 
 
 def day_fields(clauses: ClauseSet) -> list[str]:
-    """Return day-of-month, month and day-of-week fields, one text per expression.
-
-    Raises:
-        ScheduleError: the clauses contradict each other or are ambiguous.
-    """
+    """Return day-of-month, month and day-of-week fields, one text per expression."""
     period = _period(clauses)
     weekdays = _weekdays(clauses)
     dates, month_days, months = clauses.get(Dates), clauses.get(MonthDays), clauses.get(Months)

@@ -13,11 +13,7 @@ _DAY: Final = 86_400
 
 
 def times_of_day(clauses: ClauseSet) -> list[str]:
-    """Return second, minute and hour fields, one text per expression; none without a time.
-
-    Raises:
-        ScheduleError: the clauses contradict each other or are ambiguous.
-    """
+    """Return second, minute and hour fields, one text per expression; none without a time."""
     interval, times, marks = clauses.get(Interval), clauses.get(Times), clauses.get(Marks)
     window, pace = clauses.get(Window), clauses.get(Pace)
     if pace is not None and pace.unit in {"second", "minute", "hour"}:
