@@ -25,7 +25,7 @@ from ..jobs.plan_page import as_json, summary
 from ..processes.builtin_worker import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, serve
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, actor
 from .app_runner import AppRunner
 from .live import LiveView, task_lines
 from .nats_server import DevNats, Wanted
@@ -53,7 +53,7 @@ def _checked_size(nodes: int | None) -> int | None:
 
 
 def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
-    context: typer.Context,
+    session: Session,
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:ATTRIBUTE", help="An application to run too, in a module or in FILE.py."),
@@ -100,7 +100,6 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     """
     require_extra("tocsin dev", "server")
     reloads = _reloads(target, reload)
-    session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
         raise UsageError(
             "--ephemeral keeps no data, but --data-dir names a data folder: omit --ephemeral or --data-dir",

@@ -22,7 +22,7 @@ from ...services.support_bundle import BundleExists, Content, Part, collect, end
 from ...settings import Settings, described
 from ..output.tables import table
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -35,7 +35,7 @@ _OURS: Final = re.compile(rb"^tocsin_", re.MULTILINE)
 
 
 def support_bundle(
-    context: typer.Context,
+    session: Session,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +67,7 @@ def support_bundle(
 
     Example: `tocsin support-bundle --log stages.log --metrics http://127.0.0.1:9090/metrics`
     """
-    session, at = session_of(context), datetime.now(UTC)
+    at = datetime.now(UTC)
     path = out or Path(f"tocsin-support-{at:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise BundleExists(path)

@@ -19,11 +19,11 @@ from ..output.format import local
 from ..output.tables import print_table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, actor
 
 
 def create(
-    context: typer.Context,
+    session: Session,
     identity: Annotated[
         str, typer.Argument(metavar="IDENTITY", help="Identity recorded in events when this token is used.")
     ],
@@ -58,7 +58,6 @@ def create(
 
     Example: `tocsin tokens create mailer --role scheduler-worker --queue mail --function 'mail/*'`
     """
-    session = session_of(context)
     lifetime = None if expires is None else _lifetime(expires)
     binding = _binding(role, queue or [], function or [])
     namespaces = namespace or None
@@ -80,12 +79,11 @@ def create(
     )
 
 
-def list_tokens(context: typer.Context) -> None:
+def list_tokens(session: Session) -> None:
     """List the tokens without their secrets.
 
     Example: `tocsin tokens list`
     """
-    session = session_of(context)
 
     async def read() -> list[StoredToken]:
         async with _tokens(session) as tokens:
@@ -103,14 +101,13 @@ def list_tokens(context: typer.Context) -> None:
 
 
 def revoke(
-    context: typer.Context,
+    session: Session,
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tokens list` shows.")],
 ) -> None:
     """Revoke a token; every API process rejects it within seconds.
 
     Example: `tocsin tokens revoke ID`
     """
-    session = session_of(context)
 
     async def remove() -> bool:
         async with _tokens(session) as tokens:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
-import typer
-
 from ... import telemetry
 from ...bootstrap.operators import connect_api, local_actor, operator_of, recorded_history
 from ...domain.events import Actor
@@ -131,13 +129,23 @@ class Session:
 
         return run(answered())
 
+    def on_installation(self, work: "Callable[[Installation], Awaitable[T]]", *, checked: bool = True) -> T:
+        """Return the answer of `work` on the installation; raise what `installation` raises."""
+
+        async def answered() -> T:
+            async with self.installation(checked=checked) as installation:
+                return await work(installation)
+
+        return run(answered())
+
     @asynccontextmanager
     async def administration(self) -> "AsyncIterator[RemoteAdmin]":
         """Connect to the HTTP API of `--server` for its tokens and its checks."""
-        from ...adapters.http import remote_admin  # noqa: PLC0415 - few commands need it
+        from ...adapters.http.api_client import open_api  # noqa: PLC0415 - few commands need these
+        from ...adapters.http.remote_admin import RemoteAdmin  # noqa: PLC0415
 
-        async with remote_admin.administer(self._server_url(), self.token) as remote:
-            yield remote
+        async with open_api(self._server_url(), self.token) as api:
+            yield RemoteAdmin(api)
 
     def _server_url(self) -> str:
         url = self.server or ""
@@ -159,13 +167,6 @@ class Session:
             opened_once(partial(recorded_history, installation)) as history,
         ):
             yield operator_of(installation, history, by=actor())
-
-
-def session_of(context: typer.Context) -> Session:
-    session = context.find_object(Session)
-    if session is None:
-        raise TypeError("the root command did not create a session")
-    return session
 
 
 def actor() -> Actor:
