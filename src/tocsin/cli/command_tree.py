@@ -16,7 +16,6 @@ from typing_extensions import override
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
-_PACKAGE: Final = "tocsin.cli"
 _FILE: Final = re.compile("FILE|FOLDER|PLACE|MODULE")
 """A part of the metavar of an argument that names files."""
 HINT: Final = (
@@ -78,7 +77,7 @@ def _load(name: str, target: str | CommandGroup) -> Command:
 
 def _command(name: str, target: str) -> Command:
     module, _, function_name = target.partition(":")
-    function: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function_name)
+    function: Callable[..., None] = getattr(import_module(f"tocsin.cli.{module}"), function_name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(_with_session(function))
     return cast("TyperCommand", typer.main.get_command(single))

@@ -202,15 +202,10 @@ def resolve(
 
     Example: `tocsin dead-letters resolve 0193a5b0 --reason "fixed by hand"`
     """
-    on_each(
-        session,
-        dead_letter,
-        lambda operator, given: operator.resolve(given, job=job, reason=reason),
-        _resolution_line,
-    )
+    on_each(session, dead_letter, lambda operator, given: operator.resolve(given, job=job, reason=reason), _resolution)
 
 
-def _resolution_line(resolution: Resolution) -> Text:
+def _resolution(resolution: Resolution) -> Text:
     result = ("resolved ", "green") if resolution.changed else "was resolved already: "
     return Text.assemble(result, resolution.id, (f" of {resolution.job}", "dim"))
 
@@ -227,7 +222,7 @@ def page(letter: Letter) -> list[RenderableType]:
     heading = Text.assemble((letter.job, "bold"), "  ", state(status))
     lines: list[RenderableType] = [heading, Text(letter.id, style="dim")]
     lines += _execution_lines(fact) if isinstance(fact, DeadLettered) else _message_lines(fact)
-    return [*lines, *_replays(letter), *_resolution(letter.state)]
+    return [*lines, *_replays(letter), *_resolved(letter.state)]
 
 
 def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
@@ -273,7 +268,7 @@ def _replays(letter: Letter) -> list[RenderableType]:
     return [Text(), table(headings, rows, empty="", least=("BY", "REQUESTED"))] if rows else []
 
 
-def _resolution(letter: DeadLetter) -> list[RenderableType]:
+def _resolved(letter: DeadLetter) -> list[RenderableType]:
     if letter.resolved is None:
         return []
     fact = letter.resolved.message

@@ -36,14 +36,9 @@ class AppRunner:
     def __init__(
         self, target: str, secrets: Collection[str], say: Callable[..., None], *, is_json: bool, reload: bool
     ) -> None:
-        """Name the application; nothing is imported yet.
+        """Name the application as MODULE:ATTRIBUTE; nothing is imported yet.
 
-        Args:
-            target: the application, as MODULE:ATTRIBUTE.
-            secrets: the secrets that its inputs may refer to, beside those in its code.
-            say: prints a line.
-            is_json: standard output has no lines of other forms.
-            reload: changed files are imported.
+        `secrets`: those that its inputs may refer to, beside those in its code. `say`: prints a line.
         """
         self._target = target
         self._secrets = list(secrets)
@@ -58,11 +53,7 @@ class AppRunner:
 
     @asynccontextmanager
     async def imported(self) -> AsyncIterator[None]:
-        """Import the application; no process of it outlives the block.
-
-        Raises:
-            AppRefused: the application is wrong.
-        """
+        """Import the application, or raise `AppRefused`; no process of it outlives the block."""
         self._files.begin()
         self._current = await self._imported()
         try:

@@ -65,7 +65,6 @@ class LiveView:
         return ""
 
 
-_LOGGER: Final = "tocsin.task"
 _KNOWN: Final = frozenset(
     {"event", "job", "execution_id", "step", "attempt", "delivery", "function", "worker"}
     | {"action", "timestamp", "level", "logger"}
@@ -104,7 +103,7 @@ class TaskLines(logging.Filter):
 @contextmanager
 def task_lines(output: Output) -> Iterator[None]:
     """Show log lines of jobs in the live view until the block ends."""
-    lines, logger = TaskLines(output), logging.getLogger(_LOGGER)
+    lines, logger = TaskLines(output), logging.getLogger("tocsin.task")
     logger.addFilter(lines)
     try:
         yield

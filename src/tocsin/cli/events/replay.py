@@ -118,18 +118,14 @@ def replay(
         raise UsageError(
             f"--execution is {execution!r}: an id has only letters, digits and hyphens", code="invalid-execution-id"
         )
-    place = _place(until)
+    match = _PLACE.fullmatch(until or "")
+    place = Place(Stream(match[1].upper()), int(match[2])) if match else None
     at = None if place else instant(until, "--until", now=datetime.now(UTC))
     streams = STREAMS if execution is None else (Stream.LOG,)
     selection = Selection(streams, job, until=at, execution_id=execution)
     moment, facts = run(_read(session, file, selection, place))
     last = max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))
     _show(session, moment, facts, selection, at or last)
-
-
-def _place(written: str | None) -> Place | None:
-    match = _PLACE.fullmatch(written or "")
-    return Place(Stream(match[1].upper()), int(match[2])) if match else None
 
 
 async def _read(

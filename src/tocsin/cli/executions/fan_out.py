@@ -25,10 +25,7 @@ D = TypeVar("D", Cancellation, Resolution)
 
 
 def on_each(
-    session: Session,
-    ids: Sequence[str],
-    operate: Callable[[Operator, str], Awaitable[D]],
-    line: Callable[[D], Text],
+    session: Session, ids: Sequence[str], operate: Callable[[Operator, str], Awaitable[D]], line: Callable[[D], Text]
 ) -> None:
     """Run an operation on each id, and print a `line` for each result.
 

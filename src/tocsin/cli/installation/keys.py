@@ -51,11 +51,7 @@ def show(
 
 
 def public_keys(files: list[Path]) -> list[PublicKey]:
-    """Read public keys.
-
-    Raises:
-        UsageError: a file cannot be read, or holds no public key.
-    """
+    """Read public keys."""
     return [_read(file, PublicKey.from_pem) for file in files]
 
 

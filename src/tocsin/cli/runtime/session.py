@@ -1,7 +1,7 @@
 """The session of one command: its global options, settings and connections."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -97,15 +97,10 @@ class Session:
         async with self.backend.connect(settings, within=within) as installation:
             if checked and within is None:
                 await self.backend.await_log(installation)
-            if checked and not await self._is_set_up(installation, within):
-                raise NotInitialized.of(settings.root)
+            with suppress(NotAllowed):  # without the right to read the key, the first request reports the error
+                if checked and not await self.backend.is_set_up(installation, within=within):
+                    raise NotInitialized.of(settings.root)
             yield installation
-
-    async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
-        try:
-            return await self.backend.is_set_up(installation, within=within)
-        except NotAllowed:
-            return True  # without the right to read the key, the first request reports the error
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
