@@ -22,7 +22,7 @@ from tocsin.adapters.http.auth.code_flow import CodeFlow
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.connections import Connection
-from tocsin.adapters.http.middleware.rate_limit import RateLimit, Unlimited
+from tocsin.adapters.http.middleware.rate_limit import RateLimit
 from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
 from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.domain.access import Binding, Role
@@ -75,7 +75,7 @@ class World:
     clock: ManualClock = field(default_factory=ManualClock)
     authenticator: Authentication | None = None
     settings: Settings = field(default_factory=Settings)
-    rate: RateLimit = field(default_factory=Unlimited)
+    rate: RateLimit | None = None
     calculations: Calculations = field(default_factory=Calculations)
     code_flow: CodeFlow | None = None
     lease_s: float = 30

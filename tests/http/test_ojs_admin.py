@@ -15,7 +15,7 @@ from tests.http.conftest import LOCAL, World
 from tests.http.test_ojs_bulk import given_jobs, recorded
 from tocsin import subjects
 from tocsin.adapters.http.api.app import api
-from tocsin.adapters.http.api.dependencies import MAX_JOB_SEARCHES
+from tocsin.adapters.http.api.dependencies import MAX_AT_ONCE
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.ojs import job_filter, job_view
@@ -120,7 +120,7 @@ async def test_statistics_share_a_count(served: World, monkeypatch: pytest.Monke
     monkeypatch.setattr(served.history.summaries, "of_queue", noted)
     app = api(parts, Authentication(Tokens(parts.projections, parts.clock), None, parts.clock), served.rate)
     async with AsyncExitStack() as searches:
-        for number in range(MAX_JOB_SEARCHES):
+        for number in range(MAX_AT_ONCE):
             await searches.enter_async_context(parts.job_searches.turn(str(number)))
         found = []
         for team, namespaces in (("all", None), ("shop", ("shop",))):

@@ -18,6 +18,7 @@ from .runtime.session import Session
 if TYPE_CHECKING:
     from ..adapters.nats.backup.folder import BackupManifest
     from ..adapters.nats.backup.verification import Verification
+    from ..bootstrap import Installation
 
 PLACES: Final = "a folder, `s3://BUCKET/NAME`, or `nats-object://BUCKET/NAME`"
 Place = Annotated[str, typer.Argument(metavar="PLACE", help=f"The place of the backup: {PLACES}.")]
@@ -37,12 +38,7 @@ def create(
     from ..bootstrap.backups import backup_place  # noqa: PLC0415 - only these commands need it
 
     target = backup_place(place)
-
-    async def copy() -> "BackupManifest":
-        async with session.installation() as installation:
-            return await bootstrap.create_backup(installation, target)
-
-    manifest = run(copy())
+    manifest = session.on_installation(lambda installation: bootstrap.create_backup(installation, target))
     session.output.answer(
         {"place": place, **summary(manifest)},
         lambda: [Text(f"{_described(manifest)} written to {place}", style="bold")],
@@ -101,12 +97,11 @@ def restore(
     also = " and record the history again" if history else ""
     confirm(f"restore {place}{also}?", yes=yes, otherwise="nothing was restored")
 
-    async def copy() -> "tuple[BackupManifest, int | None]":
-        async with session.installation(checked=False) as installation:
-            manifest = await bootstrap.restore_backup(installation, source)
-            return manifest, await bootstrap.rebuild_history(installation) if history else None
+    async def copy(installation: "Installation") -> "tuple[BackupManifest, int | None]":
+        manifest = await bootstrap.restore_backup(installation, source)
+        return manifest, await bootstrap.rebuild_history(installation) if history else None
 
-    manifest, executions = run(copy())
+    manifest, executions = session.on_installation(copy, checked=False)
     is_as_before = settings_digest(session.settings()) == manifest.settings
     recorded = "" if executions is None else f"; {counted(executions, 'execution')} recorded"
     session.output.answer(

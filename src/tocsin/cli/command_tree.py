@@ -16,7 +16,6 @@ from typing_extensions import override
 
 Command: TypeAlias = TyperCommand | TyperGroup
 
-_PACKAGE: Final = "tocsin.cli"
 _FILE: Final = re.compile("FILE|FOLDER|PLACE|MODULE")
 """A part of the metavar of an argument that names files."""
 HINT: Final = (
@@ -78,7 +77,7 @@ def _load(name: str, target: str | CommandGroup) -> Command:
 
 def _command(name: str, target: str) -> Command:
     module, _, function_name = target.partition(":")
-    function: Callable[..., None] = getattr(import_module(f"{_PACKAGE}.{module}"), function_name)
+    function: Callable[..., None] = getattr(import_module(f"tocsin.cli.{module}"), function_name)
     single = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
     single.command(name)(_with_session(function))
     return cast("TyperCommand", typer.main.get_command(single))
@@ -89,11 +88,10 @@ def _with_session(function: Callable[..., None]) -> Callable[..., None]:
     first, *options = signature(function).parameters.values()
     if first.name != "session":
         return function
-    from .runtime.session import session_of  # noqa: PLC0415 - `tocsin --version` needs none
 
     @wraps(function)
     def command(context: typer.Context, **given: object) -> None:
-        function(session_of(context), **given)
+        function(context.obj, **given)
 
     context = first.replace(name="context", annotation=typer.Context)
     command.__signature__ = Signature([context, *options])  # type: ignore[attr-defined] # `inspect` reads it
@@ -127,35 +125,15 @@ def _check_text(_: object, parameter: Any, value: Any) -> Any:  # noqa: ANN401 -
     return value
 
 
-def _tree(*targets: str) -> Tree:
+def _group(help_text: str, *targets: str) -> CommandGroup:
     """Return a group of `module:function function …`; a command has the name of its function."""
     tree = dict[str, str]()
     for module, _, functions in (target.partition(":") for target in targets):
         for function in functions.split():
             name = function.partition("_")[0] if function.startswith(("list_", "set_")) else function.replace("_", "-")
             tree[name] = f"{module}:{function}"
-    return tree
+    return CommandGroup(help_text, tree)
 
-
-_JOBS: Final = _tree(
-    "jobs.commands:list_jobs show trigger pause resume delete",
-    "jobs.apply:apply diff",
-    "jobs.commands:export",
-    "jobs.history:history rollback",
-)
-_EXECUTIONS: Final = _tree("executions.commands:list_executions show logs cancel")
-_DEAD_LETTERS: Final = _tree("dead_letters:list_dead_letters show replay resolve replay_all")
-_EVENTS: Final = _tree("events.commands:tail export", "events.replay:replay", "events.commands:audit_trail")
-_AGENTS: Final = _tree("agents:list_agents show drain disable enable allow revoke")
-_QUEUES: Final = _tree("queues:list_queues show pause resume purge")
-_SHARDS: Final = _tree("shards:list_shards apply")
-_POLICY: Final = _tree("policy:show set_policy")
-_NAMESPACES: Final = _tree("namespaces:list_namespaces show apply")
-_SILENCES: Final = _tree("silences:start list_silences end")
-_TOKENS: Final = _tree("installation.tokens:create list_tokens revoke")
-_IMPORTS: Final = _tree("imports:crontab kubernetes celery airflow")
-_BACKUP: Final = _tree("backup:create verify restore")
-_KEYS: Final = _tree("installation.keys:create show")
 
 COMMANDS: Final[Tree] = {
     "dev": "dev.command:dev",
@@ -164,39 +142,48 @@ COMMANDS: Final[Tree] = {
     "serve": "processes.commands:serve",
     "worker": "processes.commands:worker",
     "apply": "jobs.apply:apply_app",
-    "jobs": CommandGroup("Named jobs and their schedules.", _JOBS),
-    "triggers": CommandGroup(
-        "The events that start executions of jobs.",
-        {"test": "triggers:test", "ignored": "triggers:ignored"},
+    "jobs": _group(
+        "Named jobs and their schedules.",
+        "jobs.commands:list_jobs show trigger pause resume delete",
+        "jobs.apply:apply diff",
+        "jobs.commands:export",
+        "jobs.history:history rollback",
     ),
+    "triggers": _group("The events that start executions of jobs.", "triggers:test ignored"),
     "sql": "jobs.sql:sql",
-    "import": CommandGroup("Job files from the schedules of other programs.", _IMPORTS),
+    "import": _group("Job files from the schedules of other programs.", "imports:crontab kubernetes celery airflow"),
     "backfill": "jobs.schedule:backfill",
     "schedule": "jobs.schedule:schedule",
     "what-if": "jobs.what_if:what_if",
-    "executions": CommandGroup("Executions of jobs.", _EXECUTIONS),
-    "dead-letters": CommandGroup("Executions and messages that failed for good.", _DEAD_LETTERS),
-    "agents": CommandGroup("Registered worker processes.", _AGENTS),
-    "queues": CommandGroup("Queues of tasks for workers.", _QUEUES),
-    "shards": CommandGroup("The parts into which work is divided.", _SHARDS),
-    "namespaces": CommandGroup("The parts of an installation that belong to different teams.", _NAMESPACES),
-    "policy": CommandGroup("Limits for the whole installation.", _POLICY),
+    "executions": _group("Executions of jobs.", "executions.commands:list_executions show logs cancel"),
+    "dead-letters": _group(
+        "Executions and messages that failed for good.", "dead_letters:list_dead_letters show replay resolve replay_all"
+    ),
+    "agents": _group("Registered worker processes.", "agents:list_agents show drain disable enable allow revoke"),
+    "queues": _group("Queues of tasks for workers.", "queues:list_queues show pause resume purge"),
+    "shards": _group("The parts into which work is divided.", "shards:list_shards apply"),
+    "namespaces": _group(
+        "The parts of an installation that belong to different teams.", "namespaces:list_namespaces show apply"
+    ),
+    "policy": _group("Limits for the whole installation.", "policy:show set_policy"),
     "history": CommandGroup(
         "The read model of executions, which lists are read from.", {"rebuild": "installation.commands:rebuild_history"}
     ),
-    "events": CommandGroup("The events of the log.", _EVENTS),
-    "tokens": CommandGroup("Tokens for the HTTP API.", _TOKENS),
-    "keys": CommandGroup("The key that signs the ledger and the log.", _KEYS),
-    "silences": CommandGroup("Times in which notifications are not sent.", _SILENCES),
+    "events": _group(
+        "The events of the log.", "events.commands:tail export", "events.replay:replay", "events.commands:audit_trail"
+    ),
+    "tokens": _group("Tokens for the HTTP API.", "installation.tokens:create list_tokens revoke"),
+    "keys": _group("The key that signs the ledger and the log.", "installation.keys:create show"),
+    "silences": _group("Times in which notifications are not sent.", "silences:start list_silences end"),
     "notifications": CommandGroup(
         "Messages to people and programs about jobs.",
         {"list": "notifications:list_notifications", "test": "notifications:send_test"},
     ),
-    "tz": CommandGroup("The time-zone data.", {"refresh": "installation.commands:refresh"}),
+    "tz": _group("The time-zone data.", "installation.commands:refresh"),
     "why": "jobs.why:why",
     "audit": "events.audit:audit",
     "repair": "installation.repair:repair",
-    "backup": CommandGroup("Copies of the whole installation.", _BACKUP),
+    "backup": _group("Copies of the whole installation.", "backup:create verify restore"),
     "explain": "jobs.schedule:explain",
     "config": CommandGroup("The settings.", {"show": "installation.commands:show_config"}),
     "status": "installation.status:status",

@@ -3,7 +3,6 @@
 from base64 import b64decode
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
 from itertools import zip_longest
 from typing import Annotated, Final, TypeAlias
 
@@ -25,7 +24,7 @@ from .executions.fan_out import on_each
 from .executions.page import attempts_table
 from .input.values import Reason, Yes, check, confirm, instant, json_of
 from .input.values import rate as rate_of
-from .output.format import Output, local, state
+from .output.format import local, state
 from .output.tables import table, this_year, unique_beginnings
 from .runtime.history_pages import All, Cursor, Error, Job, Limit, check_job, page_size, print_page, read_page
 from .runtime.session import Session
@@ -157,45 +156,32 @@ def replay_all(  # noqa: PLR0913, PLR0917 - each is an option of the command
         error=error,
         sort="oldest",
     )
-    requests_per_second = rate_of(rate, "--rate")
+    output, requests_per_second = session.output, rate_of(rate, "--rate")
     if job is None:  # else a job that does not exist is reported first
         check(_QUESTION, yes=yes or dry_run)
-    work = partial(
-        _replay_all, session.output, query, requests_per_second, reason=reason, dry_run=dry_run, is_confirmed=yes
-    )
+
+    async def work(operator: Operator) -> dict[str, object]:
+        if job is not None:
+            await check_job(operator, job)
+            check(_QUESTION, yes=yes or dry_run)
+        rows = [row async for row in every(operator.dead_letters, query)]
+        if dry_run or not rows:
+            output.print(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows)
+            output.print([Text(f"{len(rows)} to replay", style="bold")])
+            return {"dry_run": dry_run, "matching": [row.id for row in rows], "replayed": [], "skipped": []}
+        confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=yes, otherwise="nothing was replayed")
+        replayed, skipped = list[Replay](), list[str]()
+        async for result in operator.replay_all(rows, rate=requests_per_second, reason=reason):
+            if isinstance(result, Replay):
+                replayed.append(result)
+                output.print([_replay_line(result)])
+            else:
+                skipped.append(str(result))
+                output.print([Text.assemble(("skipped: ", "yellow"), str(result))])
+        output.print([Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold")])
+        return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "skipped": skipped}
+
     session.output.answer(session.ask(work), list)
-
-
-async def _replay_all(
-    output: Output,
-    query: DeadLetterQuery,
-    rate: float,
-    operator: Operator,
-    *,
-    reason: str | None,
-    dry_run: bool,
-    is_confirmed: bool,
-) -> dict[str, object]:
-    if query.job is not None:
-        await check_job(operator, query.job)
-        check(_QUESTION, yes=is_confirmed or dry_run)
-    rows = [row async for row in every(operator.dead_letters, query)]
-    if dry_run or not rows:
-        output.print(Text(f"{row.id}  {row.job_name}  {row.last_error or ''}") for row in rows)
-        output.print([Text(f"{len(rows)} to replay", style="bold")])
-        return {"dry_run": dry_run, "matching": [row.id for row in rows], "replayed": [], "skipped": []}
-    confirm(f"replay {counted(len(rows), 'dead letter')}?", yes=is_confirmed, otherwise="nothing was replayed")
-    replayed: list[Replay] = []
-    skipped: list[str] = []
-    async for result in operator.replay_all(rows, rate=rate, reason=reason):
-        if isinstance(result, Replay):
-            replayed.append(result)
-            output.print([_replay_line(result)])
-        else:
-            skipped.append(str(result))
-            output.print([Text.assemble(("skipped: ", "yellow"), str(result))])
-    output.print([Text(f"{len(replayed)} replayed, {len(skipped)} skipped", style="bold")])
-    return {"dry_run": False, "replayed": [asdict(result) for result in replayed], "skipped": skipped}
 
 
 def _replay_line(result: Replay) -> Text:
@@ -216,14 +202,10 @@ def resolve(
 
     Example: `tocsin dead-letters resolve 0193a5b0 --reason "fixed by hand"`
     """
-
-    async def resolve_letter(operator: Operator, given: str) -> Resolution:
-        return await operator.resolve(given, job=job, reason=reason)
-
-    on_each(session, dead_letter, resolve_letter, _resolution_line)
+    on_each(session, dead_letter, lambda operator, given: operator.resolve(given, job=job, reason=reason), _resolution)
 
 
-def _resolution_line(resolution: Resolution) -> Text:
+def _resolution(resolution: Resolution) -> Text:
     result = ("resolved ", "green") if resolution.changed else "was resolved already: "
     return Text.assemble(result, resolution.id, (f" of {resolution.job}", "dim"))
 
@@ -240,7 +222,7 @@ def page(letter: Letter) -> list[RenderableType]:
     heading = Text.assemble((letter.job, "bold"), "  ", state(status))
     lines: list[RenderableType] = [heading, Text(letter.id, style="dim")]
     lines += _execution_lines(fact) if isinstance(fact, DeadLettered) else _message_lines(fact)
-    return [*lines, *_replays(letter), *_resolution(letter.state)]
+    return [*lines, *_replays(letter), *_resolved(letter.state)]
 
 
 def _execution_lines(fact: DeadLettered) -> list[RenderableType]:
@@ -286,7 +268,7 @@ def _replays(letter: Letter) -> list[RenderableType]:
     return [Text(), table(headings, rows, empty="", least=("BY", "REQUESTED"))] if rows else []
 
 
-def _resolution(letter: DeadLetter) -> list[RenderableType]:
+def _resolved(letter: DeadLetter) -> list[RenderableType]:
     if letter.resolved is None:
         return []
     fact = letter.resolved.message

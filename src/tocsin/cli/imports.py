@@ -13,7 +13,7 @@ from .runtime.errors import Exit
 from .runtime.session import Session
 
 if TYPE_CHECKING:
-    from ..adapters.imports import JobFile, Kind
+    from ..adapters.imports import Kind
 
 Files = Annotated[list[str], typer.Argument(metavar="FILE", help="The files to read; - is standard input.")]
 Timezone = Annotated[
@@ -37,10 +37,7 @@ def crontab(
 
     Example: `tocsin import crontab /etc/crontab --timezone Europe/Berlin --out jobs.yaml`
     """
-    from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
-
-    written = import_files("crontab", file, now=datetime.now(UTC), timezone=timezone, is_system=system)
-    _answer(session, written, out)
+    _import(session, "crontab", file, out, timezone, is_system=system)
 
 
 def kubernetes(session: Session, file: Files, out: Out = None, timezone: Timezone = None) -> None:
@@ -76,14 +73,19 @@ def airflow(session: Session, file: Files, out: Out = None, timezone: Timezone =
     _import(session, "airflow", file, out, timezone)
 
 
-def _import(session: Session, kind: "Kind", file: list[str], out: Path | None, timezone: str | None) -> None:
+def _import(
+    session: Session,
+    kind: "Kind",
+    files: list[str],
+    out: Path | None,
+    timezone: str | None,
+    *,
+    is_system: bool | None = None,
+) -> None:
+    """Write the job file and the report; exit with 1 if something is lost."""
     from ..adapters.imports import import_files  # noqa: PLC0415 - help does not need it
 
-    _answer(session, import_files(kind, file, now=datetime.now(UTC), timezone=timezone), out)
-
-
-def _answer(session: Session, written: "JobFile", out: Path | None) -> None:
-    """Write the job file and the report; exit with 1 if something is lost."""
+    written = import_files(kind, files, now=datetime.now(UTC), timezone=timezone, is_system=is_system)
     with destination(out) as file:
         file.write(written.text.encode())
     if session.output.is_json:

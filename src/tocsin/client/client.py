@@ -25,7 +25,7 @@ from ..settings.fields import is_http_url
 from ..worker.event_loop import running_loop
 from .errors import ClientClosed, InvalidArgument, WrongContext
 from .event_watch import EventWatch
-from .job_snapshot import JobSnapshot, snapshot_of, snapshots_of
+from .job_snapshot import JobSnapshot, snapshots_of
 from .run import Run
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Client:
             HistoryUnavailable: the history cannot be read.
         """
         operator = self.operator
-        return snapshot_of(await operator.job(job), await operator.run_counters(job))
+        return JobSnapshot.of(await operator.job(job), await operator.run_counters(job))
 
     async def get_all_status(self) -> tuple[JobSnapshot, ...]:
         """Return the state and the counters of every visible job, sorted by name.

@@ -89,7 +89,6 @@ class EventWatch:
     """The followers of one client."""
 
     def __init__(self, operator: Operator) -> None:
-        """Follow events as soon as a caller waits."""
         self._operator = operator
         self._followers: dict[str | None, _Follower] = {}
 
@@ -99,7 +98,8 @@ class EventWatch:
 
         `take` requests a read of the execution once all later events are certain to arrive.
         """
-        key = self._key_of(job)
+        has_own = job in self._followers or len(self._followers.keys() - {None}) < MAX_FOLLOWERS
+        key = job if has_own else None
         follower = self._followers.get(key)
         if follower is None or follower.has_ended:
             follower = self._followers[key] = _Follower(self._operator, key, self._forget)
@@ -116,11 +116,6 @@ class EventWatch:
         self._followers.clear()
         for follower in followers:
             await follower.aclose(error)
-
-    def _key_of(self, job: str) -> str | None:
-        if job in self._followers or len(self._followers.keys() - {None}) < MAX_FOLLOWERS:
-            return job
-        return None
 
     def _forget(self, follower: "_Follower") -> None:
         if self._followers.get(follower.key) is follower:

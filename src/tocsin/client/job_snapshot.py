@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
 from ..services.jobs import Job, JobStatus, LastResult, RunCounters
 from .errors import CountersUnknown
+
+_COUNTS: Final = ("last_run", "last_duration_ms", "last_result", "run_count", "error_count", "skip_count", "is_running")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,33 +44,22 @@ class JobSnapshot:
     """The job is paused."""
 
     @classmethod
-    def of(cls, job: Job, runs: RunCounters) -> "JobSnapshot":
-        """Return the snapshot of a job with its counters."""
+    def of(cls, job: Job, runs: RunCounters | None) -> "JobSnapshot":
+        """Return the snapshot of a job with its counters.
+
+        Raises:
+            CountersUnknown: the counters are unknown.
+        """
+        if runs is None:
+            raise CountersUnknown(job.name)
         return cls(
             name=job.name,
             schedule=job.definition.schedule,
             state=job.status,
             next_run=job.next_undecided(),
-            last_run=runs.last_run,
-            last_duration_ms=runs.last_duration_ms,
-            last_result=runs.last_result,
-            run_count=runs.run_count,
-            error_count=runs.error_count,
-            skip_count=runs.skip_count,
-            is_running=runs.is_running,
             is_paused=job.ledger.is_paused,
+            **{counter: getattr(runs, counter) for counter in _COUNTS},
         )
-
-
-def snapshot_of(job: Job, runs: RunCounters | None) -> JobSnapshot:
-    """Return a snapshot of a job.
-
-    Raises:
-        CountersUnknown: the counters are unknown.
-    """
-    if runs is None:
-        raise CountersUnknown(job.name)
-    return JobSnapshot.of(job, runs)
 
 
 def snapshots_of(jobs: tuple[Job, ...], runs: Mapping[str, RunCounters]) -> tuple[JobSnapshot, ...]:

@@ -137,7 +137,7 @@ class LoopThread(Generic[C]):
 
         rows = self.call(begin)
         try:
-            while (row := self.call(_next, rows)) is not _END:
+            while (row := self.call(anext, rows, _END)) is not _END:
                 yield row  # type: ignore[misc] # it is not `_END`
         finally:
             with suppress(ClientClosed):
@@ -175,10 +175,6 @@ def _park_all() -> None:
 
 
 atexit.register(_park_all)
-
-
-async def _next(rows: AsyncIterator[T]) -> T | object:
-    return await anext(rows, _END)
 
 
 async def _end(rows: AsyncIterator[T]) -> None:

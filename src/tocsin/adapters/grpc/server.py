@@ -50,7 +50,6 @@ class Places:
     """
 
     def __init__(self, most: int) -> None:
-        """Have `most` places."""
         self._most = most
         self._held: dict[asyncio.Timeout, str] = {}
         """The ends of the calls with a place and the addresses of their callers, beginning with the oldest."""
@@ -181,8 +180,6 @@ HANDSHAKE_MS: Final = 10_000
 """Time within which a new connection has to complete the handshake of TLS."""
 FEW_PLACES: Final = 4
 """Places of each kind of open call if an eighth of `grpc.max_calls` is less, and a quarter is not."""
-
-
 SECTION: Final = "grpc.tls"
 
 
@@ -224,18 +221,6 @@ class CertificateFiles:
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=callers)
 
 
-def server_credentials(tls: GrpcTls) -> Any:  # noqa: ANN401 - likewise
-    """Return the credentials of the server.
-
-    Raises:
-        SettingsError: a file cannot be read, or has no certificate or key.
-    """
-    files = CertificateFiles(tls)
-    return grpc.dynamic_ssl_server_credentials(
-        files.configuration, files.changed, require_client_authentication=tls.client_ca is not None
-    )
-
-
 def _state(path: Path) -> tuple[int, int, int] | None:
     try:
         state = path.stat()
@@ -255,7 +240,12 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
         PortInUseError: the port is taken.
         SettingsError: a file of `grpc.tls` is missing or wrong.
     """
-    tls = server_credentials(settings.tls) if settings.tls.is_on else None
+    tls = None
+    if settings.tls.is_on:
+        files, is_mutual = CertificateFiles(settings.tls), settings.tls.client_ca is not None
+        tls = grpc.dynamic_ssl_server_credentials(
+            files.configuration, files.changed, require_client_authentication=is_mutual
+        )
     open_calls = max(settings.max_calls // 8, min(FEW_PLACES, settings.max_calls // 4), 1)
     server = grpc.aio.server(
         options=(
@@ -297,7 +287,7 @@ async def serving_grpc(app: ASGIApp, parts: Components, host: str, settings: Grp
 def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no types
     handlers = {}
     for method in SERVICE.methods:
-        do = getattr(service, _snake_case(method.name))
+        do = getattr(service, re.sub(r"(?<!^)(?=[A-Z])", "_", method.name).lower())
         codec = {
             "request_deserializer": GetMessageClass(method.input_type).FromString,
             "response_serializer": GetMessageClass(method.output_type).SerializeToString,
@@ -347,7 +337,3 @@ def _caller_of(context: Any) -> Caller:  # noqa: ANN401 - likewise
         tuple(value.encode() if isinstance(value, str) else value for value in given),
         None if trace is None else trace.traceparent,
     )
-
-
-def _snake_case(name: str) -> str:
-    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()

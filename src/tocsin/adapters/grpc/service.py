@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partialmethod
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -14,7 +15,7 @@ from urllib.parse import quote, urlencode
 import grpc
 import httpx
 from google.protobuf.json_format import MessageToDict
-from google.protobuf.struct_pb2 import Struct, Value
+from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 from starlette.types import ASGIApp, Message
 
@@ -67,11 +68,7 @@ class Api:
     async def request(
         self, caller: Caller, method: str, path: str, *, query: Query | None = None, body: object = None
     ) -> Any:  # noqa: ANN401 - JSON
-        """Send a request of a caller, and return the JSON of its answer.
-
-        Raises:
-            Refused: the API refused it.
-        """
+        """Send a request of a caller, and return the answer's JSON, or raise `Refused`."""
         transport = httpx.ASGITransport(self._app, raise_app_exceptions=False, client=(caller.address, 0))
         try:
             request = httpx.Request(method, BASE_URL + path, params=query, json=body, headers=caller.headers)
@@ -84,11 +81,7 @@ class Api:
         return json.loads(content) if content else None
 
     async def pieces(self, caller: Caller, path: str, query: Query) -> AsyncGenerator[bytes, None]:
-        """Yield the pieces of an endless answer.
-
-        Raises:
-            Refused: the API refused the request.
-        """
+        """Yield the pieces of an endless answer, or raise `Refused`."""
         messages: asyncio.Queue[Message | None] = asyncio.Queue(MAX_PIECES)
         running = asyncio.create_task(self._answer(_scope(caller, path, query), messages))
         try:
@@ -156,8 +149,6 @@ MAX_STATUS_JOBS: Final = 5_000
 """Jobs of one scheduler status, which has no pages."""
 MAX_NAME: Final = 1_000
 """Characters of a name or an id in a request; the API allows fewer."""
-USUAL_JOBS: Final = 100
-USUAL_EXECUTIONS: Final = 50
 ACCEPTED: Final = None
 """Precedes the events of a call: all events that are stored from then on follow."""
 CODE: Final = "tocsin-code"
@@ -189,14 +180,10 @@ def _struct_of(fields: Mapping[str, Any]) -> Struct:
     return struct
 
 
-def _value_of(value: Any) -> Value:  # noqa: ANN401 - JSON
-    return _struct_of({"value": value}).fields["value"]
-
-
 _MADE_BY: Final[Mapping[str, Callable[[Any], Any]]] = {
     "google.protobuf.Timestamp": _time_of,
     "google.protobuf.Struct": _struct_of,
-    "google.protobuf.Value": _value_of,
+    "google.protobuf.Value": lambda value: _struct_of({"value": value}).fields["value"],
 }
 """The function that makes a message of JSON, by the type of a field."""
 
@@ -250,7 +237,7 @@ class SchedulerService:
         )
 
     async def list_jobs(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        query = {"details": True, "limit": request.page_size or USUAL_JOBS, **_given(after=request.page_token)}
+        query = {"details": True, "limit": request.page_size or 100, **_given(after=request.page_token)}
         page = await self._api.request(caller, "GET", "/v1/jobs", query=query)
         return pb.ListJobsResponse(
             jobs=[message_of(pb.Job, job) for job in page["jobs"]], next_page_token=page["next"] or ""
@@ -268,11 +255,13 @@ class SchedulerService:
         answer = await self._api.request(caller, "POST", _path("jobs", request.name, "trigger"), body=body)
         return pb.TriggerJobResponse(**answer)
 
-    async def pause_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        return await self._switch(caller, request, "pause")
+    async def _switch(self, caller: Caller, request: Any, *, verb: str) -> Any:  # noqa: ANN401 - messages
+        body = _given(reason=request.reason)
+        answer = await self._api.request(caller, "POST", _path("jobs", request.name, verb), body=body)
+        return pb.SwitchJobResponse(changed=answer["changed"])
 
-    async def resume_job(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
-        return await self._switch(caller, request, "resume")
+    pause_job = partialmethod(_switch, verb="pause")
+    resume_job = partialmethod(_switch, verb="resume")
 
     async def cancel_execution(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
         path = _path("executions", request.execution_id, "cancel")
@@ -281,7 +270,7 @@ class SchedulerService:
 
     async def list_executions(self, caller: Caller, request: Any) -> Any:  # noqa: ANN401 - messages
         query = _given(job=request.job, status=request.status, cursor=request.page_token)
-        query["limit"] = request.page_size or USUAL_EXECUTIONS
+        query["limit"] = request.page_size or 50
         page = await self._api.request(caller, "GET", "/v1/executions", query=query)
         return pb.ListExecutionsResponse(
             executions=[message_of(pb.Execution, row, job=row["job_name"]) for row in page["executions"]],
@@ -311,11 +300,6 @@ class SchedulerService:
             if not self._streams[identity]:
                 del self._streams[identity]
         raise Refused(503, "unavailable", "the server stops. Call again, after the last event")
-
-    async def _switch(self, caller: Caller, request: Any, verb: str) -> Any:  # noqa: ANN401 - messages
-        body = _given(reason=request.reason)
-        answer = await self._api.request(caller, "POST", _path("jobs", request.name, verb), body=body)
-        return pb.SwitchJobResponse(changed=answer["changed"])
 
     async def _jobs(self, caller: Caller) -> list[Any]:
         query: dict[str, str | int | bool] = {"limit": MAX_STATUS_JOBS, "runs": True}

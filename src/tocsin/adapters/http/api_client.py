@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache
@@ -30,8 +30,6 @@ MAX_ANSWER_BYTES: Final = 536_870_912
 """Size of an answer: a page of jobs, each of the greatest size, is smaller."""
 ANSWER_S: Final = 300.0
 """Time within which an answer has to be complete."""
-
-
 PAGE_SIZE: Final = 500
 """Rows per request; the API returns at most 1,000."""
 TIMEOUT_S: Final = 60.0
@@ -65,11 +63,8 @@ class ApiClient:
         request = self.http.build_request(method, path, json=body, params=query, headers=present)
         try:
             async with asyncio.timeout(ANSWER_S):
-                response = await self.http.send(request, stream=True)
-                try:
+                async with aclosing(await self.http.send(request, stream=True)) as response:
                     content = await _content_of(response)
-                finally:
-                    await response.aclose()
         except (httpx.HTTPError, TimeoutError) as error:
             raise self._no_answer(error) from error
         if not response.is_success:
@@ -113,13 +108,10 @@ class ApiClient:
         timeout = httpx.Timeout(self.http.timeout.connect, read=silence_s)
         request = self.http.build_request("GET", path, params=query, timeout=timeout)
         try:
-            response = await self.http.send(request, stream=True)
-            try:
+            async with aclosing(await self.http.send(request, stream=True)) as response:
                 if not response.is_success:
                     raise _error_of(path, response, await _content_of(response))
                 yield response
-            finally:
-                await response.aclose()
         except httpx.HTTPError as error:
             raise self._no_answer(error) from error
 

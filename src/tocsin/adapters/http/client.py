@@ -84,8 +84,8 @@ def _request(
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
     """Return the request that carries out an operation.
 
-    The answer, or a field of the answer, has a `kind`.     Arguments that the route does not name are the query of a GET, the reason of a DELETE, or the body. `expected` is a version for
-    `If-Match`.
+    The answer, or a field of the answer, has a `kind`. Arguments that the route does not name are the query of a GET, the reason of a
+    DELETE, or the body. `expected` is a version for `If-Match`.
     """
     parameters = signature(method)
     verb, _, path = route.partition(" ")

@@ -324,8 +324,10 @@ class ConnectionTable:
     def _has_room_for(self, connection: Connection) -> bool:
         """Return whether a connection may have a place; replace another connection if necessary."""
         client, most = _client_of(connection), self._server.max_connections_per_client
-        is_free = most is None or len(self._by_client.get(client, ())) < most or self._is_exempt(connection)
-        if not (is_free or self._make_room(client)):
+        is_free = most is None or len(self._by_client.get(client, ())) < most
+        address = _address_of(connection)
+        is_exempt = address is not None and any(address in proxy for proxy in self._exempt)
+        if not (is_free or is_exempt or self._make_room(client)):
             return False
         return self._max is None or len(self._open) < self._max or self._make_room(None)
 
@@ -343,10 +345,6 @@ class ConnectionTable:
         self._leaving[connection] = None
         if len(self._leaving) > MAX_LEAVING:
             next(iter(self._leaving)).abort()
-
-    def _is_exempt(self, connection: Connection) -> bool:
-        address = _address_of(connection)
-        return address is not None and any(address in proxy for proxy in self._exempt)
 
 
 def most_connections(wanted: int | None) -> int | None:

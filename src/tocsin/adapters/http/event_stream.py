@@ -4,7 +4,6 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Final
 
 from ... import telemetry
@@ -18,15 +17,13 @@ SILENCE_S: Final = 45.0
 """Time without a byte after which the connection is lost. The API sends a comment every 15 seconds."""
 PAUSES_S: Final = (0.1, 0.5, 1.0, 2.0, 5.0)
 """Pauses before the connection is opened again; the last is repeated."""
-
-_log = telemetry.get_logger("tocsin.http")
-
-
 COMMENT: Final = ""
 """The name under which a comment stands among the fields of an event."""
 MAX_LINE_BYTES: Final = 16_000_000
 """Bytes of a line. The log stores no message of this size."""
 _FIELDS: Final = frozenset({COMMENT, "id", "event", "data", "retry"})
+
+_log = telemetry.get_logger("tocsin.http")
 
 
 class EndlessLine(Exception):
@@ -72,12 +69,12 @@ async def follow_events(
         ApiUnavailable: the API does not answer at the beginning.
         NotPermitted: the token does not permit it, or no longer does.
     """
-    position, failures, is_open = _Position(after), 0, False
+    position, failures, is_open = after, 0, False
     while True:
         try:
             async with aclosing(_read(api, job, position)) as batches:
-                async for batch in batches:
-                    is_open, failures = True, 0
+                async for newest, batch in batches:
+                    position, failures, is_open = newest, 0, True
                     yield batch
         except ApiUnavailable as error:
             if not is_open:
@@ -88,26 +85,20 @@ async def follow_events(
         failures += 1
 
 
-@dataclass(slots=True)
-class _Position:
-    id: str | None
-    """The id of the last event that arrived."""
-
-
 async def _read(
-    api: ApiClient, job: str | None, position: _Position
-) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
-    """Yield the facts of one connection; first an empty batch, when it is open."""
-    query = {name: value for name, value in (("job", job), ("after", position.id)) if value is not None}
+    api: ApiClient, job: str | None, position: str | None
+) -> AsyncGenerator[tuple[str | None, Sequence[Recorded[Message]]], None]:
+    """Yield the facts of one connection after an empty batch, each with its position."""
+    query = {name: value for name, value in (("job", job), ("after", position)) if value is not None}
     async with api.stream("/v1/events", query=query, silence_s=SILENCE_S) as response:
-        yield ()
+        yield position, ()
         try:
             async for event in events(response.aiter_bytes()):
                 if "data" not in event:
                     continue
-                position.id = event.get("id", position.id)
+                position = event.get("id", position)
                 fact = json.loads(event["data"])
                 if "type" in fact["fact"]:  # a public event has none, and repeats a fact
-                    yield (recorded_of(fact),)
+                    yield position, (recorded_of(fact),)
         except EndlessLine as error:
             raise ApiUnavailable(f"{response.url}: {error}") from error

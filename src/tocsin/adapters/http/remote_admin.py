@@ -1,7 +1,6 @@
 """Tokens of an installation, and the checks of `tocsin doctor`, through its HTTP API."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -9,7 +8,7 @@ from ...domain.access import NO_TASKS, Binding, Role
 from ...domain.events import Actor
 from ...services.health import Finding
 from ...services.operations.errors import NotFound
-from .api_client import ApiClient, open_api, path_of, read_as
+from .api_client import ApiClient, path_of, read_as
 from .auth.tokens import StoredToken
 
 
@@ -58,10 +57,3 @@ class RemoteAdmin:
 
 def _stored(token: dict[str, Any]) -> StoredToken:
     return StoredToken.model_validate({**token, "hash": ""})
-
-
-@asynccontextmanager
-async def administer(url: str, token: str | None) -> AsyncIterator[RemoteAdmin]:
-    """Yield the administration through the API at `url`; it sends `token` as bearer token."""
-    async with open_api(url, token) as api:
-        yield RemoteAdmin(api)

@@ -7,7 +7,6 @@ from typing import Final
 from ...domain.errors import TocsinError
 
 LOOPBACK: Final = "127.0.0.1"
-_BACKLOG: Final = 512
 
 
 class PortInUseError(TocsinError):
@@ -32,7 +31,7 @@ def listen(host: str, port: int, *, setting: str = "server.port") -> socket.sock
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
-            listener.listen(_BACKLOG)
+            listener.listen(512)
         except OSError:
             listener.close()
             raise

@@ -9,9 +9,9 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..input.objects import load_app, package_of
 from ..output.format import Output
@@ -35,7 +35,7 @@ def main(descriptor: str, target: str) -> None:
     root = root_of(target)
     try:
         app = load_app(target)
-        definitions = [_body(definition) for definition in app.definitions]
+        definitions = [definition.model_dump(mode="json", exclude_unset=True) for definition in app.definitions]
     except Exception as error:  # noqa: BLE001 - any error of the application's code is reported
         control.sendall(written({"error": _report(error, root), **_sources(root)}))
         return
@@ -60,10 +60,6 @@ def root_of(target: str) -> Path:
         return Path.cwd().resolve()
     origin = Path(spec.origin).resolve()
     return origin.parent.parent if spec.submodule_search_locations else origin.parent
-
-
-def _body(definition: Any) -> Any:  # noqa: ANN401 - a definition becomes JSON
-    return definition.model_dump(mode="json", exclude_unset=True)
 
 
 def _sources(root: Path) -> Document:
@@ -113,11 +109,9 @@ def _work(app: "Tocsin", control: socket.socket, permission: Document) -> None:
 
 
 async def _serve(session: Session, app: "Tocsin") -> None:
+    is_live = session.log_level is None and not session.output.is_json
     async with session.installation(within=None, checked=False) as installation:
-        if session.log_level is None and not session.output.is_json:
-            with task_lines(session.output):
-                await session.backend.run_worker(installation, app.worker)
-        else:
+        with task_lines(session.output) if is_live else nullcontext():
             await session.backend.run_worker(installation, app.worker)
 
 

@@ -1,7 +1,7 @@
 """The application of `tocsin dev`, in its newest valid version."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -36,14 +36,9 @@ class AppRunner:
     def __init__(
         self, target: str, secrets: Collection[str], say: Callable[..., None], *, is_json: bool, reload: bool
     ) -> None:
-        """Name the application; nothing is imported yet.
+        """Name the application as MODULE:ATTRIBUTE; nothing is imported yet.
 
-        Args:
-            target: the application, as MODULE:ATTRIBUTE.
-            secrets: the secrets that its inputs may refer to, beside those in its code.
-            say: prints a line.
-            is_json: standard output has no lines of other forms.
-            reload: changed files are imported.
+        `secrets`: those that its inputs may refer to, beside those in its code. `say`: prints a line.
         """
         self._target = target
         self._secrets = list(secrets)
@@ -58,11 +53,7 @@ class AppRunner:
 
     @asynccontextmanager
     async def imported(self) -> AsyncIterator[None]:
-        """Import the application; no process of it outlives the block.
-
-        Raises:
-            AppRefused: the application is wrong.
-        """
+        """Import the application, or raise `AppRefused`; no process of it outlives the block."""
         self._files.begin()
         self._current = await self._imported()
         try:
@@ -90,7 +81,8 @@ class AppRunner:
             self._current.permit(self._permission)
         try:
             while True:
-                changes = await _first_of([asyncio.create_task(each) for each in self._turns()])
+                waits = [self._changed()] if self._current is None else [self._changed(), self._end_of(self._current)]
+                changes = await _first_of([asyncio.create_task(each) for each in waits])
                 if (newer := await self._registered(changes)) is not None:
                     self._drain()
                     self._current = newer
@@ -99,12 +91,6 @@ class AppRunner:
             self._drain()
             if self._draining:
                 await asyncio.wait(self._draining)
-
-    def _turns(self) -> Iterator[Coroutine[Any, Any, list[Path]]]:
-        """Yield waits for a new version: for changed files, and for the process's end."""
-        yield self._changed()
-        if self._current is not None:
-            yield self._end_of(self._current)
 
     async def _changed(self) -> list[Path]:
         if self._reload:
@@ -153,13 +139,8 @@ class AppRunner:
 
     async def _imported_unless_changed(self) -> AppVersion | None:
         self._files.begin()
-        version: AppVersion | None = await _first_of(
-            [asyncio.create_task(each) for each in (self._imported(), self._none_once_changed())]
-        )
-        return version
-
-    async def _none_once_changed(self) -> None:
-        await self._changed()
+        first = await _first_of([asyncio.create_task(self._imported()), asyncio.create_task(self._changed())])
+        return first if isinstance(first, AppVersion) else None
 
     async def _imported(self) -> AppVersion:
         try:

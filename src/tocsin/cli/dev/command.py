@@ -6,7 +6,6 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -25,10 +24,10 @@ from ..jobs.plan_page import as_json, summary
 from ..processes.builtin_worker import BuiltinFunctions, Secrets
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, serve
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, actor
 from .app_runner import AppRunner
 from .live import LiveView, task_lines
-from .nats_server import DevNats, Wanted
+from .nats_server import Wanted
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -53,7 +52,7 @@ def _checked_size(nodes: int | None) -> int | None:
 
 
 def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
-    context: typer.Context,
+    session: Session,
     target: Annotated[
         str | None,
         typer.Argument(metavar="MODULE:ATTRIBUTE", help="An application to run too, in a module or in FILE.py."),
@@ -100,7 +99,6 @@ def dev(  # noqa: PLR0913, PLR0917 - an argument for each option
     """
     require_extra("tocsin dev", "server")
     reloads = _reloads(target, reload)
-    session = session_of(context)
     if ephemeral and session.options.get(("data_dir",)) is not None:
         raise UsageError(
             "--ephemeral keeps no data, but --data-dir names a data folder: omit --ephemeral or --data-dir",
@@ -156,14 +154,7 @@ def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], s
     return worker
 
 
-async def _dev(
-    session: Session,
-    given: Given,
-    nats: Wanted,
-    *,
-    ephemeral: bool,
-    reset: bool,
-) -> None:
+async def _dev(session: Session, given: Given, nats: Wanted, *, ephemeral: bool, reset: bool) -> None:
     async with AsyncExitStack() as stack:
         if session.log_level is None and not session.output.is_json:
             stack.enter_context(task_lines(session.output))
@@ -178,7 +169,9 @@ async def _dev(
         settings = running.settings
         installation = await stack.enter_async_context(session.backend.connect(settings))
         await session.backend.initialize(installation)
-        store = _kept(running, settings.data_dir, ephemeral=ephemeral)
+        store = f"data in {settings.data_dir}"
+        if ephemeral:
+            store = "nothing is kept" if running.is_own else "which keeps its streams; the history is not kept"
         server = shown(settings)["nats.url"]
         _say(session, "tocsin", f"{__version__} on {server}, {store}", nats_url=server)
         _say(session, "shell", f"export TOCSIN_NATS_URL={server} TOCSIN_DATA_DIR={shlex.quote(str(settings.data_dir))}")
@@ -189,12 +182,6 @@ async def _dev(
         keeping = running.keeping(lambda node, text: _say(session, "node", f"{node.name} {text}", node=node.name))
         view = LiveView(session.output, await installation.log.now()).run(installation.log, after=after)
         await _run(session, installation, given, *keeping, view, reset=reset)
-
-
-def _kept(running: DevNats, data_dir: Path, *, ephemeral: bool) -> str:
-    if not ephemeral:
-        return f"data in {data_dir}"
-    return "nothing is kept" if running.is_own else "which keeps its streams; the history is not kept"
 
 
 async def _register(session: Session, installation: "Installation", given: Given) -> None:

@@ -9,28 +9,8 @@ from typing import Final
 from rich.text import Text
 from typing_extensions import override
 
-from ...domain.events import (
-    Admitted,
-    Cancelled,
-    Completed,
-    DeadLettered,
-    Defined,
-    Deleted,
-    Exhausted,
-    Failed,
-    Message,
-    Passed,
-    Paused,
-    PoisonMessage,
-    Recorded,
-    Replayed,
-    Resolved,
-    Resumed,
-    RetryScheduled,
-    Skipped,
-    Terminal,
-    unfold,
-)
+from ...domain import events
+from ...domain.events import Message, Recorded
 from ...ports import EventLog
 from ...services import tail
 from ...subjects import Stream
@@ -38,16 +18,16 @@ from ..output import event_lines
 from ..output.format import Output, seconds
 
 SHOWN: Final = (
-    *(Defined, Paused, Resumed, Deleted),
-    *(Passed, Admitted, Skipped, RetryScheduled, Exhausted, Completed, Failed, Cancelled),
-    *(DeadLettered, PoisonMessage, Replayed, Resolved),
+    *(events.Defined, events.Paused, events.Resumed, events.Deleted, events.Passed, events.Admitted, events.Skipped),
+    *(events.RetryScheduled, events.Exhausted, events.Completed, events.Failed, events.Cancelled),
+    *(events.DeadLettered, events.PoisonMessage, events.Replayed, events.Resolved),
 )
 """Events with a line in the live view. Those of single tasks and steps in progress have none."""
 
 
 def _is_expected(fact: Message, since: datetime | None) -> bool:
     """Return whether instants passed because of a pause, or while `dev` did not run."""
-    return isinstance(fact, Passed) and (fact.reason == "paused" or (since is not None and fact.start < since))
+    return isinstance(fact, events.Passed) and (fact.reason == "paused" or (since is not None and fact.start < since))
 
 
 class LiveView:
@@ -62,7 +42,7 @@ class LiveView:
     async def run(self, log: EventLog, *, after: Mapping[Stream, int]) -> None:
         """Follow the log until cancelled."""
         async for recorded in tail.follow(log, after=after):
-            for event in unfold((recorded,)):
+            for event in events.unfold((recorded,)):
                 self.show(event)
 
     def show(self, recorded: Recorded[Message]) -> None:
@@ -75,9 +55,9 @@ class LiveView:
 
     def _took(self, recorded: Recorded[Message]) -> str:
         match recorded.message:
-            case Admitted() as fact:
+            case events.Admitted() as fact:
                 self._begun[fact.execution_id] = recorded.time
-            case Terminal() as fact:
+            case events.Terminal() as fact:
                 start = self._begun.pop(fact.execution_id, None)
                 return f"in {seconds((recorded.time - start).total_seconds())}" if start else ""
             case _:
@@ -85,7 +65,6 @@ class LiveView:
         return ""
 
 
-_LOGGER: Final = "tocsin.task"
 _KNOWN: Final = frozenset(
     {"event", "job", "execution_id", "step", "attempt", "delivery", "function", "worker"}
     | {"action", "timestamp", "level", "logger"}
@@ -124,7 +103,7 @@ class TaskLines(logging.Filter):
 @contextmanager
 def task_lines(output: Output) -> Iterator[None]:
     """Show log lines of jobs in the live view until the block ends."""
-    lines, logger = TaskLines(output), logging.getLogger(_LOGGER)
+    lines, logger = TaskLines(output), logging.getLogger("tocsin.task")
     logger.addFilter(lines)
     try:
         yield

@@ -60,7 +60,8 @@ class SourceFiles:
         """Return the changed files, if need be after the next event in the folders."""
         from watchfiles import awatch  # noqa: PLC0415 - in an extra
 
-        events = awatch(*folders, watch_filter=lambda _, path: _is_of_interest(path), recursive=False)
+        # An event may be about a Python file or a folder.
+        events = awatch(*folders, watch_filter=lambda _, path: Path(path).suffix in {"", ".py"}, recursive=False)
         async with aclosing(events):
             event = asyncio.ensure_future(anext(events))
             await asyncio.sleep(0)  # the event loop begins to watch before the comparison, so that no change is between
@@ -130,8 +131,3 @@ def _subfolders(folder: Path) -> Iterator[Path]:
             if name.startswith(".") or name in _SKIPPED or not path.is_dir() or (path / "pyvenv.cfg").exists():
                 continue
             yield path
-
-
-def _is_of_interest(path: str) -> bool:
-    """Return whether an event may be about a Python file or a folder."""
-    return Path(path).suffix in {"", ".py"}

@@ -21,7 +21,7 @@ from ...archive.stream_reader import Selection, extents, read
 from ...domain.text import printable
 from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants
-from ...services.audit import Auditor, Debt, ProjectionReader, Report, Violation
+from ...services.audit import Auditor, ProjectionReader, Report, Violation
 from ...services.audit.commits import stored_log
 from ...services.audit.decided_again import AGAIN, PROMISE, decided_again
 from ...services.log_verification import LogVerification, Proof
@@ -273,7 +273,9 @@ def report_page(report: Report) -> list[RenderableType]:
     page += [Text(remark, style="yellow") for remark in report.remarks]
     page += [Text(f"voided: {printable(message)}", style="dim") for message in report.voided]
     if report.debts:
-        page.append(Text(_under_way(report.debts), style="dim"))
+        oldest = min(report.debts, key=lambda debt: debt.since)
+        place = f"the oldest since {local(oldest.since)}: {oldest.entity}: {oldest.reason}"
+        page.append(Text(f"under way: {len(report.debts):,}, {place}", style="dim"))
     return [*page, Text(report.summary, style="bold green" if report.is_clean else "bold red")]
 
 
@@ -283,8 +285,3 @@ def _violation(violation: Violation) -> list[RenderableType]:
         violation.invariant
     ]
     return [head, Text(f"    promised: {promise}", style="dim"), *(Text(f"    {fact}") for fact in violation.facts)]
-
-
-def _under_way(debts: tuple[Debt, ...]) -> str:
-    oldest = min(debts, key=lambda debt: debt.since)
-    return f"under way: {len(debts):,}, the oldest since {local(oldest.since)}: {oldest.entity}: {oldest.reason}"

@@ -1,10 +1,10 @@
 """`tocsin events tail`, `tocsin events audit-trail` and `tocsin events export`."""
 
 from collections import Counter
-from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 
 import typer
 from rich.text import Text
@@ -22,8 +22,11 @@ from ..input.values import instant
 from ..output import event_lines
 from ..output.format import destination
 from ..output.tables import print_table
-from ..runtime.event_loop import run, serve
+from ..runtime.event_loop import serve
 from ..runtime.session import Session
+
+if TYPE_CHECKING:
+    from ...bootstrap import Installation
 
 
 def audit_trail(
@@ -43,12 +46,7 @@ def audit_trail(
     Example: `tocsin events audit-trail --job nightly --since 7d --runs`
     """
     begin = None if since is None else instant(since, "--since", now=datetime.now(UTC))
-
-    async def read() -> Sequence[AuditRecord]:
-        async with session.installation() as installation:
-            return await audit_records(installation.log, job, since=begin, runs=runs)
-
-    records = run(read())
+    records = session.on_installation(lambda installation: audit_records(installation.log, job, since=begin, runs=runs))
     print_table(
         session.output,
         [{**event_lines.as_json(record.recorded), "audit": record.as_json()} for record in records],
@@ -160,7 +158,7 @@ def export(
         since=instant(since, "--since", now=now),
         until=instant(until, "--until", now=now),
     )
-    counts = run(_export(session, out, selection))
+    counts = session.on_installation(partial(_export, out, selection))
     if out is not None:
         of_streams = {name.value: counts[name] for name in selection.streams}
         total = f"exported {counted(counts.total(), 'message')} to {out}"
@@ -168,11 +166,10 @@ def export(
         session.output.answer(data, lambda: [Text(total, style="bold")])
 
 
-async def _export(session: Session, out: Path | None, selection: Selection) -> Counter[Stream]:
-    async with session.installation() as installation:
-        # Before the ends of the streams, so that the export holds all that its checkpoints cover.
-        checkpoints = await stored_checkpoints(installation.projections) if selection == Selection() else ()
-        upto = await extents(installation.stored, selection)
-        manifest = Manifest(await installation.identity(), installation.settings.root, __version__, selection, upto)
-        with destination(out, is_compressed=out is not None and out.suffix == ".gz") as file:
-            return await write(file, manifest, read(installation.stored, selection, upto), checkpoints)
+async def _export(out: Path | None, selection: Selection, installation: "Installation") -> Counter[Stream]:
+    # Before the ends of the streams, so that the export holds all that its checkpoints cover.
+    checkpoints = await stored_checkpoints(installation.projections) if selection == Selection() else ()
+    upto = await extents(installation.stored, selection)
+    manifest = Manifest(await installation.identity(), installation.settings.root, __version__, selection, upto)
+    with destination(out, is_compressed=out is not None and out.suffix == ".gz") as file:
+        return await write(file, manifest, read(installation.stored, selection, upto), checkpoints)

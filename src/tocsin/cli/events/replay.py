@@ -12,17 +12,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ...archive.stream_reader import Selection, decoded
-from ...domain import history, ledger, lock
-from ...domain.events import (
-    DeadLettered,
-    ExecutionFact,
-    LedgerFact,
-    LockFact,
-    Message,
-    PoisonMessage,
-    Recorded,
-    Resolved,
-)
+from ...domain import events, history, ledger, lock
+from ...domain.events import Message, Recorded
 from ...domain.execution_record import ExecutionRecord
 from ...domain.ledger import Ledger
 from ...domain.lock import Lock
@@ -67,15 +58,15 @@ class Moment:
         self.facts += 1
         self.last[stream_of(recorded.subject)] = recorded
         match recorded.message:
-            case LedgerFact(job=job):
+            case events.LedgerFact(job=job):
                 self.ledgers[job] = ledger.evolve(self.ledgers.get(job, ledger.initial), recorded)
-            case ExecutionFact(execution_id=execution_id) if execution_id not in self.over:
+            case events.ExecutionFact(execution_id=execution_id) if execution_id not in self.over:
                 self._execution(recorded, execution_id)
-            case LockFact(job=job, shard=None):
+            case events.LockFact(job=job, shard=None):
                 self.locks[job] = lock.evolve(self.locks.get(job, lock.initial), recorded)
-            case DeadLettered() | PoisonMessage() as kept:
+            case events.DeadLettered() | events.PoisonMessage() as kept:
                 self.dead_letters.add((kept.job, kept.id))
-            case Resolved() as resolved:
+            case events.Resolved() as resolved:
                 self.dead_letters.discard((resolved.job, resolved.id))
             case _:
                 pass
@@ -127,18 +118,14 @@ def replay(
         raise UsageError(
             f"--execution is {execution!r}: an id has only letters, digits and hyphens", code="invalid-execution-id"
         )
-    place = _place(until)
+    match = _PLACE.fullmatch(until or "")
+    place = Place(Stream(match[1].upper()), int(match[2])) if match else None
     at = None if place else instant(until, "--until", now=datetime.now(UTC))
     streams = STREAMS if execution is None else (Stream.LOG,)
     selection = Selection(streams, job, until=at, execution_id=execution)
     moment, facts = run(_read(session, file, selection, place))
     last = max((recorded.time for recorded in moment.last.values()), default=datetime.now(UTC))
     _show(session, moment, facts, selection, at or last)
-
-
-def _place(written: str | None) -> Place | None:
-    match = _PLACE.fullmatch(written or "")
-    return Place(Stream(match[1].upper()), int(match[2])) if match else None
 
 
 async def _read(
@@ -172,7 +159,7 @@ def _show(session: Session, moment: Moment, facts: list[Recorded[Message]], sele
     }
     head = Text(f"as of {local(at)}, after {counted(moment.facts, 'event')}{_last(moment)}", style="dim")
     if selection.execution_id is not None:
-        of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, ExecutionFact))
+        of_it = tuple(recorded for recorded in facts if isinstance(recorded.message, events.ExecutionFact))
         if not of_it:
             raise UsageError(
                 f"execution {selection.execution_id!r} did not exist at that time: check the id and --until",

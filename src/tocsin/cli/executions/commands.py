@@ -101,11 +101,7 @@ def cancel(
 
     Example: `tocsin executions cancel 0193a5b0 --reason "wrong day"`
     """
-
-    async def cancel_execution(operator: Operator, execution: str) -> Cancellation:
-        return await operator.cancel(execution, reason=reason, job=job)
-
-    on_each(session, executions, cancel_execution, _line)
+    on_each(session, executions, lambda operator, given: operator.cancel(given, reason=reason, job=job), _line)
 
 
 def _line(cancellation: Cancellation) -> Text:

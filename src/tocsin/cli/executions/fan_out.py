@@ -2,12 +2,14 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TypeVar
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from ...services.operations.dead_letters import Resolution
 from ...services.operations.errors import NotFound
+from ...services.operations.execution_requests import Cancellation
 from ...services.operations.fan_out import FanOut, ShardRun, fanned_out
 from ...services.operations.lookup import ExecutionMatch
 from ...services.operator import Operator
@@ -19,22 +21,11 @@ from ..runtime.error_report import failure_of
 from ..runtime.errors import UsageError
 from ..runtime.session import Session
 
-if TYPE_CHECKING:
-    from dataclasses import Field
-
-
-class _Done(Protocol):
-    __dataclass_fields__: "ClassVar[dict[str, Field[Any]]]"
-
-
-D = TypeVar("D", bound=_Done)
+D = TypeVar("D", Cancellation, Resolution)
 
 
 def on_each(
-    session: Session,
-    ids: Sequence[str],
-    operate: Callable[[Operator, str], Awaitable[D]],
-    line: Callable[[D], Text],
+    session: Session, ids: Sequence[str], operate: Callable[[Operator, str], Awaitable[D]], line: Callable[[D], Text]
 ) -> None:
     """Run an operation on each id, and print a `line` for each result.
 

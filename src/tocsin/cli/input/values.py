@@ -56,11 +56,7 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
 
 
 def length(written: str, option: str) -> timedelta:
-    """Return the duration that an option holds.
-
-    Raises:
-        UsageError: the text is not a duration.
-    """
+    """Return the duration that an option holds."""
     try:
         return timedelta(seconds=duration.parse(written))
     except duration.DurationError as error:

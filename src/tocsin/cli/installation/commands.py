@@ -3,6 +3,7 @@
 import asyncio
 import json
 import platform
+from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib import metadata
 from typing import TYPE_CHECKING, Annotated, Final
@@ -19,15 +20,14 @@ from ...subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
 from ..input.values import Yes, confirm
 from ..output.tables import print_table, table
 from ..runtime.errors import Exit, UsageError
-from ..runtime.event_loop import run
-from ..runtime.session import actor, session_of
+from ..runtime.session import Session, actor
 
 if TYPE_CHECKING:
     from ...adapters.nats.admin.provision import Change
 
 
 def init(
-    context: typer.Context,
+    session: Session,
     plan: Annotated[bool, typer.Option("--plan", help="Show the changes, and change nothing.")] = False,
     drop_messages: Annotated[
         bool, typer.Option("--drop-messages", help="Lower limits even if stored messages are removed.")
@@ -42,27 +42,13 @@ def init(
     """
     from ...adapters.nats.admin.provision import Mode  # noqa: PLC0415 - other commands do not need NATS
 
-    session = session_of(context)
     mode = Mode.PLAN if plan else Mode.APPLY if drop_messages else Mode.KEEP_MESSAGES
-
-    async def initialize() -> "list[Change]":
-        async with session.backend.connect(session.settings()) as installation:
-            return await session.backend.initialize(installation, mode)
-
-    results = run(initialize())
+    results = session.on_installation(
+        lambda installation: session.backend.initialize(installation, mode), checked=False
+    )
     changes = [result for result in results if result.action != "unchanged"]
     session.output.answer(
-        [
-            {
-                "kind": result.kind,
-                "name": result.name,
-                "action": result.action,
-                "fields": dict(result.fields),
-                "loss": result.loss,
-                "warning": result.warning,
-            }
-            for result in results
-        ],
+        [asdict(result) for result in results],
         lambda: [
             *(_line(change, is_plan=plan) for change in changes),
             Text(
@@ -79,7 +65,7 @@ def _line(change: "Change", *, is_plan: bool) -> Text:
 
 
 def permissions(
-    context: typer.Context,
+    session: Session,
     roles: Annotated[
         list[str] | None,
         typer.Argument(metavar="ROLE", help="Print these roles only, such as `planner worker`; default: all roles."),
@@ -99,7 +85,6 @@ def permissions(
     from ...domain.formats.document import listed, nearest  # noqa: PLC0415
     from ...stages import STAGES  # noqa: PLC0415
 
-    session = session_of(context)
     known = rules_by_role(session.settings())
     requested = [role.replace("_", "-") for role in roles or ()]
     uninstalled = {stage.user: stage.needs for stage in STAGES if stage.user not in known}
@@ -128,14 +113,13 @@ def permissions(
     )
 
 
-def show_config(context: typer.Context) -> None:
+def show_config(session: Session) -> None:
     """Show every setting in force and its source; hide secrets.
 
     Example: `tocsin config show -o json`
     """
     from ...settings import DEFAULT, described  # noqa: PLC0415 - only this command needs these
 
-    session = session_of(context)
     document = described(session.settings())
     rows = (
         (
@@ -150,30 +134,24 @@ def show_config(context: typer.Context) -> None:
     print_table(session.output, document, headings, rows, empty="", least=("EFFECT",))
 
 
-def rebuild_history(context: typer.Context, yes: Yes = False) -> None:
+def rebuild_history(session: Session, yes: Yes = False) -> None:
     """Empty the history and record it again from the first event.
 
     Lists are incomplete until the command ends.
 
     Example: `tocsin history rebuild --yes`
     """
-    session = session_of(context)
     confirm("empty the history and rebuild it from the log?", yes=yes, otherwise="nothing was changed")
-
-    async def rebuild() -> int:
-        async with session.installation() as installation:
-            return await bootstrap.rebuild_history(installation)
-
-    executions = run(rebuild())
+    executions = session.on_installation(bootstrap.rebuild_history)
     session.output.answer({"executions": executions}, lambda: [Text(f"{counted(executions, 'execution')} recorded")])
 
 
-def version(context: typer.Context) -> None:
+def version(session: Session) -> None:
     """Print the version of Tocsin; with -o json also the version of Python.
 
     Example: `tocsin version`
     """
-    session_of(context).output.answer(
+    session.output.answer(
         {"tocsin": __version__, "python": platform.python_version()}, lambda: [Text(f"tocsin {__version__}")]
     )
 
@@ -182,7 +160,7 @@ _POLL_S: Final = 0.5
 
 
 def refresh(
-    context: typer.Context,
+    session: Session,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for the report of the leading ticker.")] = 30.0,
 ) -> None:
     """Let every process read its time-zone data again, and print the instants that moved.
@@ -191,13 +169,7 @@ def refresh(
 
     Example: `pip install --upgrade tzdata && tocsin tz refresh`
     """
-    session = session_of(context)
-
-    async def request() -> TimezoneReport:
-        async with session.installation() as installation:
-            return await _requested(installation.projections, wait)
-
-    report = run(request())
+    report = session.on_installation(lambda installation: _requested(installation.projections, wait))
     session.output.answer(report.model_dump(mode="json"), lambda: [Text(_summary(report)), *_tables(report)])
 
 

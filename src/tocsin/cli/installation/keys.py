@@ -10,13 +10,13 @@ from rich.text import Text
 
 from ...archive.signing_keys import KeyRefused, PublicKey, SigningKey
 from ..runtime.errors import UsageError
-from ..runtime.session import session_of
+from ..runtime.session import Session
 
 K = TypeVar("K", PublicKey, SigningKey)
 
 
 def create(
-    context: typer.Context,
+    session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of the private key; it must not exist.")],
 ) -> None:
     """Create the notary's key, and print its public key.
@@ -36,26 +36,22 @@ def create(
         raise unreadable(file, error) from None
     with os.fdopen(descriptor, "w") as out:
         out.write(key.as_pem())
-    _answer(context, key.public)
+    _answer(session, key.public)
 
 
 def show(
-    context: typer.Context,
+    session: Session,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file of the private key.")],
 ) -> None:
     """Print the public key of a private key.
 
     Example: `tocsin keys show notary.pem > notary.pub`
     """
-    _answer(context, _read(file, SigningKey.from_pem).public)
+    _answer(session, _read(file, SigningKey.from_pem).public)
 
 
 def public_keys(files: list[Path]) -> list[PublicKey]:
-    """Read public keys.
-
-    Raises:
-        UsageError: a file cannot be read, or holds no public key.
-    """
+    """Read public keys."""
     return [_read(file, PublicKey.from_pem) for file in files]
 
 
@@ -74,6 +70,6 @@ def unreadable(file: Path, error: OSError | UnicodeDecodeError) -> UsageError:
     return UsageError(f"{file}: {reason}; check the path", code="unreadable-file")
 
 
-def _answer(context: typer.Context, key: PublicKey) -> None:
+def _answer(session: Session, key: PublicKey) -> None:
     pem = key.as_pem()
-    session_of(context).output.answer({"public_key": pem}, lambda: [Text(pem.rstrip())])
+    session.output.answer({"public_key": pem}, lambda: [Text(pem.rstrip())])

@@ -1,7 +1,7 @@
 """`tocsin repair`: void messages that no stage stored, and events that no version reads."""
 
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.text import Text
@@ -13,12 +13,14 @@ from ...services.repair import FoundMessage
 from ..input.values import Yes, check, confirm
 from ..output.format import local
 from ..output.tables import table
-from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, actor
+
+if TYPE_CHECKING:
+    from ...bootstrap import Installation
 
 
 def repair(
-    context: typer.Context,
+    session: Session,
     reason: Annotated[str | None, typer.Option(help="Reason, recorded in each event.")] = None,
     unreadable: Annotated[
         bool,
@@ -52,35 +54,32 @@ def repair(
 
     Example: `tocsin repair --reason "replies of a wrong script, see INC-7"`
     """
-    session = session_of(context)
     if lost_tail:
         _repair_lost_tail(session, dry_run=dry_run, yes=yes)
         return
 
-    async def find() -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
-        async with session.installation() as installation:
-            reported = await not_voided(installation.log, installation.projections)
-            messages = await repairs.find(installation.stored, unreadable=unreadable, reported=reported)
-            reasons = await repairs.reasons_to_keep(installation.log, messages) if unreadable else {}
+    async def find(installation: "Installation") -> tuple[list[FoundMessage], list[tuple[FoundMessage, str]]]:
+        reported = await not_voided(installation.log, installation.projections)
+        messages = await repairs.find(installation.stored, unreadable=unreadable, reported=reported)
+        reasons = await repairs.reasons_to_keep(installation.log, messages) if unreadable else {}
         return (
             [message for message in messages if message.key not in reasons],
             [(message, reasons[message.key]) for message in messages if message.key in reasons],
         )
 
-    async def void() -> tuple[int, list[str]]:
-        async with session.installation() as installation:
-            log, projections = installation.log, installation.projections
-            if unreadable:
-                return await repairs.void_unreadable(log, projections, found, by=actor(), reason=reason)
-            return await repairs.void(log, projections, found, by=actor(), reason=reason), []
+    async def void(installation: "Installation") -> tuple[int, list[str]]:
+        log, projections = installation.log, installation.projections
+        if unreadable:
+            return await repairs.void_unreadable(log, projections, found, by=actor(), reason=reason)
+        return await repairs.void(log, projections, found, by=actor(), reason=reason), []
 
     if not dry_run:
         check("void messages?", yes=yes)
-    found, kept = run(find())
+    found, kept = session.on_installation(find)
     if found and not dry_run:
         end = " and cancel their open executions" if unreadable else ""
         confirm(f"void {counted(len(found), 'message')}{end}?", yes=yes, otherwise="nothing was voided")
-    number, cancelled = run(void()) if found and not dry_run else (0, [])
+    number, cancelled = session.on_installation(void) if found and not dry_run else (0, [])
     session.output.answer(
         {
             "messages": [_plain(message) for message in found],
@@ -108,19 +107,11 @@ def repair(
 def _repair_lost_tail(session: Session, *, dry_run: bool, yes: bool) -> None:
     from ...bootstrap.backups import LostTail, end_lost_tail, find_lost_tail  # noqa: PLC0415 - only this option needs it
 
-    async def find() -> tuple[int, int]:
-        async with session.installation() as installation:
-            return await find_lost_tail(installation)
-
-    async def end(number: int, known: int) -> int:
-        async with session.installation() as installation:
-            return await end_lost_tail(installation, LostTail(number, known))
-
-    number, known = run(find())
+    number, known = session.on_installation(find_lost_tail)
     upto = 0
     if known and not dry_run:
         confirm(f"end the log after event {number:,}?", yes=yes, otherwise="nothing was repaired")
-        upto = run(end(number, known))
+        upto = session.on_installation(lambda installation: end_lost_tail(installation, LostTail(number, known)))
     texts = [
         f"the log ends with event {number:,}" + (f", and event {known:,} was stored" if known else ": nothing is lost")
     ]

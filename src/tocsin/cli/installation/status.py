@@ -24,9 +24,10 @@ from ..output.format import local, seconds
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 if TYPE_CHECKING:
+    from ...bootstrap import Installation
     from ...domain.agent import WorkerKind
     from ...ports.server_inspection import StreamState
     from ...services.health.leadership import Lease
@@ -37,7 +38,7 @@ MAX_FUNCTIONS: Final = 5
 
 
 def status(
-    context: typer.Context,
+    session: Session,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two refreshes.")] = 2.0,
 ) -> None:
@@ -47,16 +48,10 @@ def status(
 
     Example: `tocsin status --watch --interval 5`
     """
-    session = session_of(context)
     if watch:
         serve(_watch(session, interval))
-    else:
-        run(_once(session))
-
-
-async def _once(session: Session) -> None:
-    async with session.backend.connect(session.settings()) as installation:
-        snapshot = await status_of(installation)
+        return
+    snapshot = session.on_installation(status_of, checked=False)
     session.output.answer(as_json(snapshot), lambda: shown(snapshot))
 
 
@@ -218,7 +213,7 @@ _MARKS = {"ok": ("ok  ", "green"), "warn": ("warn", "yellow"), "bad": ("bad ", "
 
 
 def doctor(
-    context: typer.Context,
+    session: Session,
     monitor: Annotated[
         list[str] | None,
         typer.Option(metavar="URL", help="A server's monitoring endpoint, such as http://nats-1:8222; repeatable."),
@@ -231,7 +226,6 @@ def doctor(
 
     Example: `tocsin doctor --monitor http://nats-1:8222 --monitor http://nats-2:8222`
     """
-    session = session_of(context)
     findings = run(_examine(session, monitor or []))
     printed = [finding for finding in findings if not quiet or finding.level != "ok"]
     session.output.answer([asdict(finding) for finding in printed], lambda: _finding_lines(printed, findings))
@@ -266,7 +260,7 @@ def _finding_lines(printed: list[Finding], findings: list[Finding]) -> "Iterator
 
 
 def stats(
-    context: typer.Context,
+    session: Session,
     since: Annotated[
         str, typer.Option(metavar="TIME", help="Count from this time: a date, a time, or an age such as 24h.")
     ] = "24h",
@@ -279,14 +273,14 @@ def stats(
 
     Example: `tocsin stats --since 7d`
     """
-    session = session_of(context)
-    counts = run(_count(session, instant(since, "--since", now=datetime.now(UTC)), job))
+    begin = instant(since, "--since", now=datetime.now(UTC))
+
+    async def count(installation: "Installation") -> Statistics:
+        async with recorded_history(installation) as history:
+            return await statistics(history.summaries, since=begin, now=await installation.log.now(), job=job)
+
+    counts = session.on_installation(count)
     session.output.answer(asdict(counts), lambda: _page(counts))
-
-
-async def _count(session: Session, since: datetime, job: str | None) -> Statistics:
-    async with session.installation() as installation, recorded_history(installation) as history:
-        return await statistics(history.summaries, since=since, now=await installation.log.now(), job=job)
 
 
 def _page(counts: Statistics) -> list[RenderableType]:

@@ -22,20 +22,17 @@ from ...services.support_bundle import BundleExists, Content, Part, collect, end
 from ...settings import Settings, described
 from ..output.tables import table
 from ..runtime.event_loop import run
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
 
 MAX_METRICS: Final = 16_777_216
 """Bytes of one page of metrics."""
-_CONNECT_S: Final = 10.0
-_OURS: Final = re.compile(rb"^tocsin_", re.MULTILINE)
-"""A sample of Tocsin, such as `tocsin_build_info`."""
 
 
 def support_bundle(
-    context: typer.Context,
+    session: Session,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -67,7 +64,7 @@ def support_bundle(
 
     Example: `tocsin support-bundle --log stages.log --metrics http://127.0.0.1:9090/metrics`
     """
-    session, at = session_of(context), datetime.now(UTC)
+    at = datetime.now(UTC)
     path = out or Path(f"tocsin-support-{at:%Y%m%dT%H%M%SZ}.tar.gz")
     if path.exists():
         raise BundleExists(path)
@@ -126,7 +123,7 @@ def _reachable(host: str) -> str:
 async def _of_installation(session: Session, settings: Settings) -> list[Content]:
     """Return the parts that need NATS; without it, one part that says why."""
     try:
-        async with session.backend.connect(settings, within=_CONNECT_S) as installation:
+        async with session.backend.connect(settings, within=10.0) as installation:
             return await collect(_installation_parts(installation))
     except Exception as error:  # noqa: BLE001 - a bundle is made when things are broken
         return [Content("installation", None, f"{type(error).__name__}: {error}")]
@@ -169,8 +166,8 @@ async def _page(url: str) -> bytes:
 
 
 def is_ours(page: bytes) -> bool:
-    """Return whether a page of metrics is of Tocsin.
+    """Return whether a page has a sample of Tocsin, such as `tocsin_build_info`.
 
     A port of the settings may be that of another program, such as 9090 of Prometheus.
     """
-    return _OURS.search(page) is not None
+    return re.search(rb"^tocsin_", page, re.MULTILINE) is not None

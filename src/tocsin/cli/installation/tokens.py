@@ -1,9 +1,8 @@
 """`tocsin tokens`: tokens for the HTTP API of an installation without an identity provider."""
 
-from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Collection
 from datetime import UTC, datetime, timedelta
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
@@ -19,11 +18,13 @@ from ..output.format import local
 from ..output.tables import print_table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run
-from ..runtime.session import Session, actor, session_of
+from ..runtime.session import Session, actor
+
+T = TypeVar("T")
 
 
 def create(
-    context: typer.Context,
+    session: Session,
     identity: Annotated[
         str, typer.Argument(metavar="IDENTITY", help="Identity recorded in events when this token is used.")
     ],
@@ -58,19 +59,17 @@ def create(
 
     Example: `tocsin tokens create mailer --role scheduler-worker --queue mail --function 'mail/*'`
     """
-    session = session_of(context)
     lifetime = None if expires is None else _lifetime(expires)
     binding = _binding(role, queue or [], function or [])
     namespaces = namespace or None
     _require_within(binding, namespaces)
-
-    async def create_token() -> tuple[str, StoredToken]:
-        async with _tokens(session, namespaces or ()) as tokens:
-            return await tokens.create(
-                identity, role, binding=binding, namespaces=namespaces, lifetime=lifetime, by=actor()
-            )
-
-    token, stored = run(create_token())
+    token, stored = _ask(
+        session,
+        lambda tokens: tokens.create(
+            identity, role, binding=binding, namespaces=namespaces, lifetime=lifetime, by=actor()
+        ),
+        namespaces or (),
+    )
     session.output.answer(
         {**_as_json(stored), "token": token},
         lambda: [
@@ -80,18 +79,12 @@ def create(
     )
 
 
-def list_tokens(context: typer.Context) -> None:
+def list_tokens(session: Session) -> None:
     """List the tokens without their secrets.
 
     Example: `tocsin tokens list`
     """
-    session = session_of(context)
-
-    async def read() -> list[StoredToken]:
-        async with _tokens(session) as tokens:
-            return await tokens.list()
-
-    stored = run(read())
+    stored = _ask(session, lambda tokens: tokens.list())
     print_table(
         session.output,
         [_as_json(token) for token in stored],
@@ -103,20 +96,14 @@ def list_tokens(context: typer.Context) -> None:
 
 
 def revoke(
-    context: typer.Context,
+    session: Session,
     token_id: Annotated[str, typer.Argument(metavar="ID", help="The id that `tokens list` shows.")],
 ) -> None:
     """Revoke a token; every API process rejects it within seconds.
 
     Example: `tocsin tokens revoke ID`
     """
-    session = session_of(context)
-
-    async def remove() -> bool:
-        async with _tokens(session) as tokens:
-            return await tokens.revoke(token_id)
-
-    if not run(remove()):
+    if not _ask(session, lambda tokens: tokens.revoke(token_id)):
         raise UsageError(
             f"Token {token_id!r} does not exist. Run `tocsin tokens list` to see the ids.",
             Exit.NOT_FOUND,
@@ -125,16 +112,18 @@ def revoke(
     session.output.answer({"id": token_id, "action": "revoked"}, lambda: [Text(f"revoked {token_id}", style="yellow")])
 
 
-@asynccontextmanager
-async def _tokens(session: Session, namespaces: Collection[str] = ()) -> AsyncIterator[Tokens | RemoteAdmin]:
-    """Open the tokens of the installation, through NATS or through its HTTP API."""
-    if session.server:
-        async with session.administration() as remote:
-            yield remote
-        return
-    async with session.installation() as installation:
-        await _require_declared(installation.log, namespaces)
-        yield Tokens(installation.projections, installation.clock)
+def _ask(session: Session, work: Callable[[Tokens | RemoteAdmin], Awaitable[T]], namespaces: Collection[str] = ()) -> T:
+    """Return the answer of `work` on the tokens, through NATS or through the HTTP API."""
+
+    async def answered() -> T:
+        if session.server:
+            async with session.administration() as remote:
+                return await work(remote)
+        async with session.installation() as installation:
+            await _require_declared(installation.log, namespaces)
+            return await work(Tokens(installation.projections, installation.clock))
+
+    return run(answered())
 
 
 def _binding(roles: list[Role], queues: list[str], functions: list[str]) -> Binding:

@@ -24,10 +24,7 @@ AHEAD: Final = 3
 """Number of next occurrences on a job's page: enough to see the pattern."""
 
 
-def list_jobs(
-    session: Session,
-    tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None,
-) -> None:
+def list_jobs(session: Session, tag: Annotated[str | None, typer.Option(help="Filter by tag.")] = None) -> None:
     """List the jobs with their next occurrence.
 
     Example: `tocsin jobs list --tag billing`

@@ -103,11 +103,7 @@ def _lines(change: Change) -> list[Text]:
     return [
         first,
         *(
-            Text.assemble(
-                "             ",
-                (f"{difference.field}: ", "dim"),
-                _change(difference),
-            )
+            Text.assemble("             ", (f"{difference.field}: ", "dim"), _change(difference))
             for difference in change.differences
         ),
         *_notes(change),
@@ -146,13 +142,12 @@ def _change(difference: DefinitionDiff) -> str:
     """Describe a changed field; of a list, the changed elements."""
     before, after = difference.before, difference.after
     if isinstance(before, list | None) and isinstance(after, list | None):
-        old, new = ([_element(element) for element in value or []] for value in (before, after))
+        old, new = (
+            [shorten(json.dumps(element, ensure_ascii=False, sort_keys=True)) for element in value or []]
+            for value in (before, after)
+        )
         return added_and_removed(old, new) or f"[{', '.join(old)}] → [{', '.join(new)}]"
     return f"{_value(difference.field, before)} → {_value(difference.field, after)}"
-
-
-def _element(value: object) -> str:
-    return shorten(json.dumps(value, ensure_ascii=False, sort_keys=True))
 
 
 def _value(field: str, value: object) -> str:

@@ -43,9 +43,10 @@ class Upcoming:
     job: str
     schedule: str
     timezone: str
-    fire_times: tuple[datetime, ...]
     depends_on: tuple[str, ...]
     """The jobs for whose runs each execution waits."""
+    count: int
+    fire_times: tuple[datetime, ...]
 
 
 def schedule(
@@ -70,17 +71,7 @@ def schedule(
         {
             "from": now,
             "until": until,
-            "jobs": [
-                {
-                    "job": window.job,
-                    "schedule": window.schedule,
-                    "timezone": window.timezone,
-                    "depends_on": window.depends_on,
-                    "count": len(window.fire_times),
-                    "fire_times": window.fire_times[:limit],
-                }
-                for window in upcoming
-            ],
+            "jobs": [asdict(replace(window, fire_times=window.fire_times[:limit])) for window in upcoming],
         },
         ("WHEN", "JOB", "SCHEDULE", "ZONE", *after, "MORE"),
         sorted(rows, key=itemgetter(0)),
@@ -90,11 +81,12 @@ def schedule(
 
 
 def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
-    fire_times = tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), MAX_COUNTED))
-    definition = job.definition
-    return Upcoming(
-        job.name, definition.schedule or "", definition.timezone, fire_times, upstream_jobs(definition.depends_on)
+    times, definition = (
+        tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), MAX_COUNTED)),
+        job.definition,
     )
+    depends_on = upstream_jobs(definition.depends_on)
+    return Upcoming(job.name, definition.schedule or "", definition.timezone, depends_on, len(times), times)
 
 
 def _rows(window: Upcoming, *, names_jobs: bool) -> Iterator[tuple[datetime, Text, *tuple[str, ...]]]:

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from ...services.unserved import Unserved
 
 MAX_BYTES: Final = 4 * MAX_CHARACTERS
-_STDIN: Final = "-"
 
 
 def sql(
@@ -104,7 +103,7 @@ def _text(statement: str | None, file: str | None) -> str:
         )
     if statement is not None:
         return statement
-    if file != _STDIN:
+    if file != "-":
         return decoded(read_bytes(Path(file or ""), MAX_BYTES), file or "")
     content = sys.stdin.buffer.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

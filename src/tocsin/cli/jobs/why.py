@@ -47,11 +47,10 @@ def on_events(answer: Answer) -> str:
     sentences = list(_delays(triggers))
     if listed:
         sentences.append(f"The newest events that started nothing: {listed}.")
-    refusals = [fact for fact in facts if isinstance(fact, Skipped) and fact.refusal is not None]
-    for skipped in refusals[-1:]:
-        refusal = skipped.refusal
-        assert refusal is not None  # noqa: S101 - for the type checker
-        sentences.append(f"The newest event that it refused, by {refusal.code}: {printable(refusal.message)}.")
+    refusals = [fact.refusal for fact in facts if isinstance(fact, Skipped) and fact.refusal is not None]
+    if refusals:
+        newest = refusals[-1]
+        sentences.append(f"The newest event that it refused, by {newest.code}: {printable(newest.message)}.")
     return " ".join(["", *sentences, f"`tocsin triggers ignored {answer.job}` lists events that started nothing."])
 
 
@@ -119,7 +118,7 @@ def as_json(answer: Answer) -> dict[str, Any]:
     return {
         "job": answer.job,
         "at": answer.at,
-        "local": _local(answer, answer.at).isoformat(),
+        "local": local_time(answer.timezone, answer.at).isoformat(),
         "timezone": answer.timezone,
         "verdict": answer.verdict,
         "sentence": sentence(answer),
@@ -182,20 +181,21 @@ def sentence(answer: Answer) -> str:
 
 def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line an answer is what this table is for
     since = _clock(answer, answer.since) if answer.since else "an unknown time"
+    by = _actor(answer.by, answer.reason)
     match answer.verdict:
         case "fired":
             return f"It fired{_late(answer)}, and {_describe(answer.outcome)}.{_delay(answer)}{_held_up(answer)}"
         case "paused":
-            return f"It did not fire: the job was paused since {since}{_by(answer)}."
+            return f"It did not fire: the job was paused since {since}{by}."
         case "disabled":
-            return f"It did not fire: its definition disables it since {since}{_by(answer)}."
+            return f"It did not fire: its definition disables it since {since}{by}."
         case "no-such-local-time":
             shown = f"{answer.skipped_local:%H:%M:%S}" if answer.skipped_local else "that time"
             return f"It did not fire: {shown} does not exist that day in {answer.timezone}: the clocks skip it."
         case "missed":
             return f"It was missed: {_gap(answer)}. The miss was recorded {_length(answer.late_by)} after the scheduled time, without catch-up."
         case "superseded":
-            change = f"changed at {since}{_by(answer)}, before the ticker decided on this time"
+            change = f"changed at {since}{by}, before the ticker decided on this time"
             gap = _gap(answer)
             return f"It did not fire: the job was {change}, and its new schedule does not name it. {gap[0].upper()}{gap[1:]}."
         case "poison":
@@ -211,7 +211,7 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
                 f"Not scheduled: `{answer.schedule}` in {answer.timezone} does not name that time.{_triggered(answer)}"
             )
         case "on-demand":
-            return f"Not scheduled: since {since}{_by(answer)} the job has no schedule and runs only when it is triggered.{_triggered(answer)}"
+            return f"Not scheduled: since {since}{by} the job has no schedule and runs only when it is triggered.{_triggered(answer)}"
         case "undecided":
             late = _length(answer.late_by)
             cause = _gap(answer) if answer.gap else "the log records no gap in leadership"
@@ -221,13 +221,13 @@ def _decision(answer: Answer) -> str:  # noqa: C901, PLR0911, PLR0912 - one line
         case "future":
             return "It is in the future; it will fire unless something changes."
         case "future-paused":
-            return f"It is in the future; it will not fire unless the job is resumed: it is paused since {since}{_by(answer)}."
+            return f"It is in the future; it will not fire unless the job is resumed: it is paused since {since}{by}."
         case "future-disabled":
-            return f"It is in the future; it will not fire: the definition disables it since {since}{_by(answer)}."
+            return f"It is in the future; it will not fire: the definition disables it since {since}{by}."
         case "before-the-job":
-            return f"The job did not exist yet: it was registered at {since}{_by(answer)}."
+            return f"The job did not exist yet: it was registered at {since}{by}."
         case "after-deletion":
-            return f"The job did not exist any more: it was deleted at {since}{_by(answer)}."
+            return f"The job did not exist any more: it was deleted at {since}{by}."
 
 
 def _exclusion(answer: Answer) -> str:
@@ -315,10 +315,6 @@ def _gap(answer: Answer) -> str:
     )
 
 
-def _by(answer: Answer) -> str:
-    return _actor(answer.by, answer.reason)
-
-
 def _actor(by: Actor | None, reason: str | None) -> str:
     return (f" by {by.identity}" if by else "") + (f" ({reason})" if reason else "")
 
@@ -329,17 +325,13 @@ def _nearest(answer: Answer) -> str:
     return f"By the schedule of that time, {' and '.join(times)}." if times and answer.verdict != "fired" else ""
 
 
-def _local(answer: Answer, at: datetime) -> datetime:
-    return local_time(answer.timezone, at)
-
-
 def _clock(answer: Answer, at: datetime | None) -> str:
-    return "" if at is None else _local(answer, at).strftime("%Y-%m-%d %H:%M:%S %z")
+    return "" if at is None else local_time(answer.timezone, at).strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def _occurrence(answer: Answer, at: datetime) -> str:
     """Format an occurrence in the job's time zone, with its fraction of a second."""
-    local = _local(answer, at)
+    local = local_time(answer.timezone, at)
     return f"{local:%Y-%m-%d %H:%M:%S}{_fraction(at)} {local:%z}"
 
 

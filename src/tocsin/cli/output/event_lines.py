@@ -10,7 +10,6 @@ from rich.text import Text
 from ...domain import duration, events
 from ...domain.access import masked
 from ...domain.agent import mode_of
-from ...domain.definition import JobDefinition
 from ...domain.hold_up_time import HoldUpCause
 from ...domain.policy import policy_of, shown
 from ...domain.text import counted, printable
@@ -79,13 +78,15 @@ def as_json(recorded: events.Recorded[events.Message]) -> dict[str, Any]:
 def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912, PLR0915 - the table has a case for each event
     match fact:
         case events.Defined():
-            return Described("+", "cyan", "defined", _schedule(fact.definition))
+            schedule, zone = fact.definition.schedule, fact.definition.timezone
+            return Described("+", "cyan", "defined", f"{schedule} {zone}" if schedule else "on demand")
         case events.Paused() | events.QueuePaused():
             return Described("‖", "yellow", "paused", fact.reason or "")
         case events.Resumed() | events.QueueResumed():
             return Described("▷", "cyan", "resumed", fact.reason or "")
         case events.PolicyDefined():
-            return Described("+", "cyan", "policy", _policy(fact))
+            fields = ", ".join(f"{name}={value}" for name, value in shown(policy_of(fact)).items())
+            return Described("+", "cyan", "policy", fields or "nothing is set")
         case events.Deleted():
             return Described("-", "yellow", "deleted", fact.reason or "")
         case events.Due():
@@ -194,14 +195,6 @@ def describe(fact: events.Message) -> Described:  # noqa: C901, PLR0911, PLR0912
 
 def _with(text: str, reason: str | None) -> str:
     return f"{text}: {reason}" if reason else text
-
-
-def _policy(fact: events.PolicyDefined) -> str:
-    return ", ".join(f"{name}={value}" for name, value in shown(policy_of(fact)).items()) or "nothing is set"
-
-
-def _schedule(definition: JobDefinition) -> str:
-    return f"{definition.schedule} {definition.timezone}" if definition.schedule else "on demand"
 
 
 def _by_event(event: events.EventReference | None) -> str:

@@ -37,12 +37,8 @@ def table(
 ) -> RenderableType:
     """Return a table, or the sentence `empty` if there are no rows.
 
-    Args:
-        headings: a heading for each column.
-        rows: the cells of each row.
-        empty: the sentence to show without rows.
-        least: headings of columns that may be shortened, then left out; the least important first.
-        brief: shorter forms of whole columns by heading; used before any column is cut, and never cut themselves.
+    `least`: headings of columns that may be shortened, then left out; the least important first. `brief`: shorter forms of whole
+    columns by heading; used before any column is cut, and never cut themselves.
     """
     cells = [[cell if isinstance(cell, Text) else Text(_cell(cell)) for cell in row] for row in rows]
     if not cells:

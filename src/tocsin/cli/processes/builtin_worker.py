@@ -54,11 +54,7 @@ def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None
 
 
 def allow(worker: Worker, secrets: Sequence[str]) -> None:
-    """Let the inputs and the work without code of a worker refer to secrets.
-
-    Raises:
-        UsageError: a name is wrong.
-    """
+    """Let the inputs and the work without code of a worker refer to secrets."""
     try:
         worker.allow_secrets(secrets)
     except ValueError as error:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from ...settings import Settings
     from ...worker import Worker
 
-JOBS_FILE_STAGE: Final = "registrar"
-"""The stage beside which `jobs_file` is applied."""
 JOBS_FILE_RETRY_S: Final = 5.0
 
 _log = telemetry.get_logger("tocsin.jobs_file")
@@ -97,7 +95,7 @@ async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...],
     from ..jobs.apply import OWNER, read  # noqa: PLC0415
 
     settings = installation.settings
-    if settings.jobs_file is None or JOBS_FILE_STAGE not in names:
+    if settings.jobs_file is None or "registrar" not in names:
         return
     await ready.wait()
     fields = {"file": str(settings.jobs_file)}

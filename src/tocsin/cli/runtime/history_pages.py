@@ -32,11 +32,7 @@ All: TypeAlias = Annotated[bool, typer.Option("--all", help="Print every row ins
 
 
 def page_size(limit: int | None, *, is_all: bool) -> int:
-    """Return the number of rows to request at a time.
-
-    Raises:
-        UsageError: both `--limit` and `--all` were given.
-    """
+    """Return the number of rows to request at a time; refuse `--limit` beside `--all`."""
     if is_all and limit is not None:
         raise UsageError(
             "Cannot list: --all and --limit exclude each other. Omit either option.", code="conflicting-options"

@@ -1,13 +1,11 @@
 """The session of one command: its global options, settings and connections."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
-
-import typer
 
 from ... import telemetry
 from ...bootstrap.operators import connect_api, local_actor, operator_of, recorded_history
@@ -99,15 +97,10 @@ class Session:
         async with self.backend.connect(settings, within=within) as installation:
             if checked and within is None:
                 await self.backend.await_log(installation)
-            if checked and not await self._is_set_up(installation, within):
-                raise NotInitialized.of(settings.root)
+            with suppress(NotAllowed):  # without the right to read the key, the first request reports the error
+                if checked and not await self.backend.is_set_up(installation, within=within):
+                    raise NotInitialized.of(settings.root)
             yield installation
-
-    async def _is_set_up(self, installation: "Installation", within: float | None) -> bool:
-        try:
-            return await self.backend.is_set_up(installation, within=within)
-        except NotAllowed:
-            return True  # without the right to read the key, the first request reports the error
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
@@ -131,13 +124,23 @@ class Session:
 
         return run(answered())
 
+    def on_installation(self, work: "Callable[[Installation], Awaitable[T]]", *, checked: bool = True) -> T:
+        """Return the answer of `work` on the installation; raise what `installation` raises."""
+
+        async def answered() -> T:
+            async with self.installation(checked=checked) as installation:
+                return await work(installation)
+
+        return run(answered())
+
     @asynccontextmanager
     async def administration(self) -> "AsyncIterator[RemoteAdmin]":
         """Connect to the HTTP API of `--server` for its tokens and its checks."""
-        from ...adapters.http import remote_admin  # noqa: PLC0415 - few commands need it
+        from ...adapters.http.api_client import open_api  # noqa: PLC0415 - few commands need these
+        from ...adapters.http.remote_admin import RemoteAdmin  # noqa: PLC0415
 
-        async with remote_admin.administer(self._server_url(), self.token) as remote:
-            yield remote
+        async with open_api(self._server_url(), self.token) as api:
+            yield RemoteAdmin(api)
 
     def _server_url(self) -> str:
         url = self.server or ""
@@ -159,13 +162,6 @@ class Session:
             opened_once(partial(recorded_history, installation)) as history,
         ):
             yield operator_of(installation, history, by=actor())
-
-
-def session_of(context: typer.Context) -> Session:
-    session = context.find_object(Session)
-    if session is None:
-        raise TypeError("the root command did not create a session")
-    return session
 
 
 def actor() -> Actor:

@@ -17,14 +17,14 @@ from ..output.format import is_interactive
 from ..output.tables import table
 from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
-from ..runtime.session import Session, session_of
+from ..runtime.session import Session
 from .head import MAX_LINE, head_of, plain
 from .panels import Panel, panels_of
 from .readers import MAX_ROWS, Listing
 
 
 def top(
-    context: typer.Context,
+    session: Session,
     interval: Annotated[float, typer.Option(min=1, help="Seconds between two reads of a table.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Print the tables once and exit.")] = False,
 ) -> None:
@@ -35,7 +35,6 @@ def top(
 
     Example: `tocsin top --interval 5`
     """
-    session = session_of(context)
     if once:
         run(_print(session))
         return

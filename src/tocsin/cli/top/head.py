@@ -1,11 +1,10 @@
 """The head of the screen: versions, leader and problems."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from pydantic import BaseModel
 from rich.text import Text
 
 from ... import __version__
@@ -56,36 +55,17 @@ class Head:
     problems: tuple[str, ...]
 
 
-class _Server(BaseModel):
-    version: str = "unknown"
-
-
-class _Lease(BaseModel):
-    name: str
-    holder: str
-
-
-class _Status(BaseModel):
-    """The fields of a status that are shown. An older API leaves out the problems."""
-
-    root: str
-    server: _Server = _Server()
-    leases: list[_Lease] | None = None
-    problems: list[str] = []
-
-
 def head_of(document: Mapping[str, Any]) -> Head:
     """Return the head of the screen for the document of `tocsin status`."""
-    status = _Status.model_validate(document)
-    problems = counted(len(status.problems), "problem") if status.problems else "no problems"
-    versions = f"tocsin {__version__} · nats-server {plain(status.server.version)}"
-    line = f"{plain(status.root)} · {problems} · {_leader(status)} · {versions}"
-    return Head(line, tuple(status.problems))
+    problems, server = tuple(document.get("problems", ())), document.get("server", {})
+    count = counted(len(problems), "problem") if problems else "no problems"
+    versions = f"tocsin {__version__} · nats-server {plain(server.get('version', 'unknown'))}"
+    return Head(f"{plain(document['root'])} · {count} · {_leader(document.get('leases'))} · {versions}", problems)
 
 
-def _leader(status: _Status) -> str:
+def _leader(leases: Sequence[Mapping[str, Any]] | None) -> str:
     """Return the process whose ticker decides when jobs run."""
-    if status.leases is None:
+    if leases is None:
         return "leader unknown"
-    holder = next((lease.holder for lease in status.leases if lease.name == TICKER_LEASE), None)
+    holder = next((lease["holder"] for lease in leases if lease["name"] == TICKER_LEASE), None)
     return "no leader" if holder is None else f"leader {plain(holder)}"

@@ -35,11 +35,7 @@ class OperatorThread:
 
 @asynccontextmanager
 async def operator_thread(session: Session) -> AsyncIterator[OperatorThread]:
-    """Yield the operator of a session on a thread, which ends with the block.
-
-    Raises:
-        Exception: the session cannot connect; see `Session.operator`.
-    """
+    """Yield the operator of a session on a thread, which ends with the block."""
     connected: Future[OperatorThread] = Future()
     closed: Future[None] = Future()
     ended = asyncio.Event()

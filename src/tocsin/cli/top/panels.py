@@ -180,10 +180,5 @@ def _queue_row(queue: QueueDetails, now: datetime) -> Row:
 def _agent_row(agent: AgentRecord, _: datetime) -> Row:
     return Row(
         agent.agent_id,
-        (
-            cell(agent.name, "bold"),
-            cell(agent.state.value),
-            cell(holds(agent)),
-            cell(", ".join(agent.queues)),
-        ),
+        (cell(agent.name, "bold"), cell(agent.state.value), cell(holds(agent)), cell(", ".join(agent.queues))),
     )

@@ -104,18 +104,9 @@ class NowScreen(Screen[None]):
             except Exception as error:  # noqa: BLE001 - the user reads every error
                 with suppress(NoMatches):  # the screen has closed
                     show_failure(failure_text(error))
-            await self._pause(changed, took=now() - began)
-
-    async def _pause(self, changed: asyncio.Event, *, took: float) -> None:
-        """Wait for the interval, at least as long as the read took.
-
-        The wait ends when the user changes something.
-        """
-        try:
-            async with asyncio.timeout(max(self._interval, took)):
-                await changed.wait()
-        except TimeoutError:
-            return
+            with suppress(TimeoutError):  # the wait ends before when the user changes something
+                async with asyncio.timeout(max(self._interval, now() - began)):
+                    await changed.wait()
 
     @property
     def _text(self) -> str:

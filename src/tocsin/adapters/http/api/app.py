@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from functools import cache
 from time import perf_counter
 from types import ModuleType
@@ -82,16 +83,13 @@ _latency: Final = telemetry.meter().create_histogram(
 )
 
 
+@dataclass(frozen=True, slots=True)
 class Latency:
     """Measures each request until its answer begins: a stream may last for days."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         began = perf_counter()
 
         async def measured(message: Message) -> None:
@@ -106,13 +104,16 @@ class Latency:
                 _latency.record(perf_counter() - began, labels)
             await send(message)
 
-        await self._app(scope, receive, measured)
+        await self.app(scope, receive, measured)
+
+
+_REFERENCE: Final = "#/components/schemas/{model}"
 
 
 def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str, Any]:
     """Add problems, job definitions and the idempotency header to an OpenAPI document."""
     for model in (ProblemDetails, protocol.OjsErrorAnswer):
-        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schema = model.model_json_schema(ref_template=_REFERENCE)
         document["components"]["schemas"] |= {**schema.pop("$defs", {}), model.__name__: schema}
     document["components"]["schemas"] |= written_schemas()
     header = {
@@ -126,9 +127,6 @@ def completed(document: dict[str, Any], routes: Iterable[APIRoute]) -> dict[str,
         if isinstance(route, IdempotentRoute) and "POST" in (route.methods or ()):
             document["paths"][route.path]["post"].setdefault("parameters", []).append(header)
     return document
-
-
-_REFERENCE = "#/components/schemas/{model}"
 
 
 def written_schemas() -> dict[str, Any]:
@@ -179,7 +177,6 @@ def _renamed(schema: Any, parts: dict[str, Any]) -> Any:  # noqa: ANN401 - JSON
             return schema
 
 
-_TYPE = {"type": "string", "pattern": r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"}
 _CRON: dict[str, Any] = {
     "title": "CronJob",
     "description": "ojs-cron §2; `expression` in place of `cron`, and `job_template` around `type`, `args` and `options`, are also accepted.",
@@ -189,7 +186,7 @@ _CRON: dict[str, Any] = {
         "name": {"type": "string", "pattern": r"^[a-z0-9][a-z0-9\-\.]*$", "maxLength": 255},
         "cron": {"type": "string"},
         "timezone": {"type": "string", "default": "UTC"},
-        "type": _TYPE,
+        "type": {"type": "string", "pattern": r"^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$"},
         "args": {"type": "array", "items": {}},
         "options": {
             "type": "object",
@@ -269,7 +266,7 @@ def routes() -> Iterator[APIRoute]:
 
 
 def api(
-    parts: Components, authenticator: Authentication, rate: RateLimit, code_flow: CodeFlow | None = None
+    parts: Components, authenticator: Authentication, rate: RateLimit | None, code_flow: CodeFlow | None = None
 ) -> FastAPI:
     server = parts.settings.server
     app = _application(parts.version, console=server.console)
@@ -326,9 +323,5 @@ def _application(version: str, *, console: bool) -> FastAPI:
     for kind in (HTTPException, RequestValidationError):
         app.add_exception_handler(kind, answer_error)
     generate = app.openapi
-
-    def documented_openapi() -> dict[str, Any]:
-        return completed(generate(), routes())
-
-    app.openapi = documented_openapi  # type: ignore[method-assign] # FastAPI's own way to extend the document
+    app.openapi = lambda: completed(generate(), routes())  # type: ignore[method-assign] # FastAPI's own way to extend the document
     return app

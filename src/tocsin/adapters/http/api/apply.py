@@ -6,6 +6,9 @@ The plan shows the fields that change, the occurrences added and removed in the 
 them, and that nothing fires at once. Every change is an event, so applying the previous definitions is a rollback.
 """
 
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
@@ -13,23 +16,30 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
 
 from ....domain import formats
-from ....domain.access import Permission
+from ....domain.access import Permission, Principal
+from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS
 from ....domain.schedule import parse, warnings_at
+from ....ports import LogUnavailable
+from ....services.agents import AgentRegistry
+from ....services.apply import completed
 from ....services.calculations import Effort
 from ....services.jobs import Change, Job, Plan
+from ....services.unserved import unserved
 from ..auth.security import Author, actor, defining, permitted, require_within
-from ..auth.visibility import require_reached_dependencies
+from ..auth.visibility import narrowed, require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import Calculate, Here, Reason, ReasonText
-from .jobs import json_answer, with_defaults
-from .unserved_tasks import MAX_UNSERVED, UnservedTasks, known_workers, unserved_tasks
+from .dependencies import Calculate, Components, Here, Reason, ReasonText
+from .jobs import json_answer
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
 MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
+
+MAX_UNSERVED: Final = 100
+"""Queues and functions without a worker that an answer lists."""
 
 Action: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
@@ -104,6 +114,20 @@ class UnknownDependency(BaseModel):
     depends_on: str
 
 
+class UnservedTasks(BaseModel, use_attribute_docstrings=True):
+    """A queue or a function of jobs that no worker serves."""
+
+    queue: str
+    jobs: list[str]
+    function: str | None
+    """null: no worker reads the queue."""
+    nearest: str | None
+    """The most similar function of the queue's workers, or the most similar queue that a worker reads."""
+    elsewhere: str | None
+    """A queue whose workers have the function."""
+    message: str
+
+
 class Applied(BaseModel):
     """The changes made, or with `dry_run` the changes planned."""
 
@@ -128,7 +152,7 @@ async def apply_jobs(
     policy = (await here.registry.policies.newest()).policy
     definitions = await calculate(
         lambda _: [
-            _owned(with_defaults(definition, here, policy), owner)
+            _owned(completed(definition, policy, here.settings), owner)
             for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
         ]
     )
@@ -205,3 +229,24 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
         ],
         fires_at_once=list(effects.fires_at_once),
     )
+
+
+async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRecord] | None:
+    """Return the agents of which a caller may know.
+
+    None: the log does not answer, although the jobs are changed.
+    """
+    with suppress(LogUnavailable):
+        return narrowed(caller, await AgentRegistry(here.log, here.projections).agents())
+    return None
+
+
+def unserved_tasks(
+    definitions: Sequence[JobDefinition], workers: Sequence[AgentRecord] | None, here: Components
+) -> list[UnservedTasks]:
+    """Return what jobs need and no worker serves; nothing if the workers are not known."""
+    missing = [] if workers is None else unserved(definitions, workers, outside=here.settings.bridged_queues)
+    return [
+        UnservedTasks.model_validate(asdict(each) | {"jobs": each.jobs[:20], "message": str(each)})
+        for each in missing[:MAX_UNSERVED]
+    ]

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -192,15 +192,10 @@ class _Cursor:
         return f"{self.page}.{self.end.cursor}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """The dead letters of a request, each with the cursor after it.
+class _Batch(NamedTuple):
+    """The dead letters of a request, with the cursor after each; None: the last."""
 
-    None: it is the last of all.
-    """
-
-    rows: Sequence[DeadLetterRow]
-    cursors: Sequence[_Cursor | None]
+    letters: Sequence[tuple[DeadLetterRow, _Cursor | None]]
     next: _Cursor | None
 
 
@@ -216,10 +211,10 @@ async def _page(history: History, query: DeadLetterQuery, cursor: _Cursor | None
         [last, *_] = newest or rows[-1:]
         end = Place(_SORT, microseconds(last.last_attempt), last.id)
     else:
-        return _Batch((), (), None)
+        return _Batch((), None)
     cursors = [_Cursor(place.cursor, end) for place in page.places[: len(rows)]]
     following = None if is_last else _Cursor(page.cursor or "", end)
-    return _Batch(rows, [*cursors[:-1], following] if rows else (), following)
+    return _Batch([*zip(rows, [*cursors[:-1], following], strict=False)], following)
 
 
 async def _permitted_page(
@@ -233,14 +228,10 @@ async def _permitted_page(
     end, searched = clock.time() + MAX_SECONDS, 0
     while True:
         page = await _page(here.history, query, cursor)
-        tried = [
-            (row, after)
-            for row, after in zip(page.rows, page.cursors, strict=True)
-            if await here.visibility.permits_replay(caller, Run.of(row))
-        ]
-        cursor, searched = page.next, searched + len(page.rows)
+        tried = [letter for letter in page.letters if await here.visibility.permits_replay(caller, Run.of(letter[0]))]
+        cursor, searched = page.next, searched + len(page.letters)
         if tried or cursor is None or searched >= MAX_SEARCHED or clock.time() >= end:
-            return _Batch([row for row, _ in tried], [after for _, after in tried], cursor)
+            return _Batch(tried, cursor)
         await asyncio.sleep(0)  # what is in memory is read without a turn of others
 
 
@@ -278,14 +269,14 @@ async def replay_all(
     if body.dry_run:
         forget_key(request)
         preview = _answer([], [], batch.next)
-        preview.matching = [MatchingLetter(id=row.id, job=row.job_name) for row in batch.rows]
+        preview.matching = [MatchingLetter(id=row.id, job=row.job_name) for row, _ in batch.letters]
         if body.cursor is None:
-            preview.total = len(batch.rows) if batch.next is None else await _total(here, caller, query)
+            preview.total = len(batch.letters) if batch.next is None else await _total(here, caller, query)
         return preview
     name, clock = request_name(request), asyncio.get_running_loop()
     end, following = clock.time() + MAX_REPLAY_SECONDS, batch.next
     replayed, refused = list[Replayed](), list[NotReplayed]()
-    for row, after in zip(batch.rows, batch.cursors, strict=True):
+    for row, after in batch.letters:
         try:
             replay = await dead_letters.replay(
                 here.log,
@@ -299,7 +290,7 @@ async def replay_all(
             refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
             replayed.append(Replayed.model_validate(replay))
-        if clock.time() >= end and row is not batch.rows[-1]:
+        if clock.time() >= end and row is not batch.letters[-1][0]:
             following = after
             break
     return _answer(replayed, refused, following)

@@ -1,6 +1,5 @@
 """`/v1/dead-letters`: list, show, replay and resolve dead letters (hip-62, Dead Letter Handling)."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Annotated, Any, TypeAlias
@@ -181,10 +180,7 @@ async def get_dead_letter(here: Here, caller: HistoryReader, id: LetterId, job: 
 
 @router.get("/{id}/events", operation_id="getDeadLetterEvents", responses=documented(404, 409))
 async def get_dead_letter_events(
-    here: Here,
-    caller: HistoryReader,
-    id: LetterId,
-    job: LetterJob = None,
+    here: Here, caller: HistoryReader, id: LetterId, job: LetterJob = None
 ) -> DeadLetterFacts:
     """List the events of a dead letter."""
     letter = await _visible_letter(here, caller, id, job)
@@ -250,18 +246,11 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
 
 async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
     """Return the dead letter of an id that the caller may see."""
-
-    async def find(jobs: Iterable[str | None]) -> list[Letter]:
-        return [await dead_letter_lookup.find(here.log, given, job=each) for each in jobs]
-
-    async def seen(letters: Iterable[Letter]) -> list[Letter]:
-        return [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
-
     try:
-        letters = await find([job])
+        letters = [await dead_letter_lookup.find(here.log, given, job=job)]
     except SharedId as error:
-        letters = await find(error.matches)
-    visible = await seen(letters)
+        letters = [await dead_letter_lookup.find(here.log, given, job=each) for each in error.matches]
+    visible = [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
     if not visible:
         raise NotFound(f"no dead letter has the id {given!r}")
     if len(visible) > 1:

@@ -39,10 +39,7 @@ from ..auth.security import principal
 from ..auth.visibility import Visibility, narrowed
 from .problems import Problem, invalid
 
-MAX_SELECTS: Final = 2
-MAX_EVENT_SEARCHES: Final = 2
-MAX_JOB_SEARCHES: Final = 2
-MAX_WHAT_IFS: Final = 2
+MAX_AT_ONCE: Final = 2
 """Requests of a kind that run at the same time, each of another party; others wait. `Components` has the reasons."""
 
 
@@ -81,13 +78,13 @@ class Components:
     search_keys: SearchKeys = field(default_factory=SearchKeys)
     schedule_groups: ScheduleGroups = field(default_factory=ScheduleGroups)
     calculations: Calculations = field(default_factory=Calculations)
-    selects: Turns = field(default_factory=lambda: Turns(MAX_SELECTS))
+    selects: Turns = field(default_factory=lambda: Turns(MAX_AT_ONCE))
     """Limits the requests with a SELECT that run at the same time, because each holds copies of many rows."""
-    event_searches: Turns = field(default_factory=lambda: Turns(MAX_EVENT_SEARCHES))
+    event_searches: Turns = field(default_factory=lambda: Turns(MAX_AT_ONCE))
     """Limits the searches for events that run at the same time, because each reads many messages."""
-    job_searches: Turns = field(default_factory=lambda: Turns(MAX_JOB_SEARCHES))
+    job_searches: Turns = field(default_factory=lambda: Turns(MAX_AT_ONCE))
     """Limits the searches for the jobs of a filter that run at the same time, because each loads many executions."""
-    what_ifs: Turns = field(default_factory=lambda: Turns(MAX_WHAT_IFS))
+    what_ifs: Turns = field(default_factory=lambda: Turns(MAX_AT_ONCE))
     """Limits the replays of the past that run at the same time, because each holds many executions in memory."""
     job_watch: JobWatch = field(init=False)
     """Keeps the list of jobs up to date while no request does, once a caller runs it."""
@@ -223,13 +220,8 @@ class ChangeRequest(BaseModel, extra="forbid"):
     reason: ReasonText | None = None
 
 
-def given_reason(body: ChangeRequest | None, header: str | None) -> str | None:
-    """Return the reason in the body, or else the reason in the header."""
-    return (body.reason if body else None) or header
-
-
 async def _cause(body: ChangeRequest | None = None, reason: Reason = None) -> str | None:
-    return given_reason(body, reason)
+    return (body.reason if body else None) or reason
 
 
 Cause: TypeAlias = Annotated[str | None, Depends(_cause)]
@@ -252,11 +244,7 @@ def _has_expected_version(if_match: str | None, version: str | None) -> bool:
 
 
 def require_version(if_match: str | None, version: int, resource: str) -> None:
-    """Refuse to change a resource of another version than an `If-Match` header expects.
-
-    Raises:
-        Problem: it has another version.
-    """
+    """Refuse to change a resource of another version than an `If-Match` header expects."""
     if not _has_expected_version(if_match, tag := version_tag(version)):
         raise _failed(resource, tag)
 
@@ -294,7 +282,6 @@ Precondition: TypeAlias = Annotated[Check, Depends(_precondition)]
 
 
 def both(*checks: Check) -> Check:
-
     def check(job: Job | None) -> None:
         for check_next in checks:
             check_next(job)

@@ -1,6 +1,7 @@
 """Turn exceptions into answers, and suggest a path if the requested path is not served."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from http import HTTPStatus
 from typing import Final
@@ -17,15 +18,13 @@ from . import problems
 
 _MAX_COMPARED_LENGTH: Final = 200
 """Longer paths are not compared with the known paths, because that takes quadratic time."""
-_SIMILARITY: Final = 0.7
 
 
+@dataclass(frozen=True, slots=True)
 class ErrorHandler:
     """Answer exceptions inside the middleware that applies to every answer, unless an answer has begun."""
 
-    def __init__(self, app: ASGIApp) -> None:
-        """Wrap `app`."""
-        self._app = app
+    app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         has_begun = False
@@ -36,11 +35,11 @@ class ErrorHandler:
             await send(message)
 
         try:
-            await self._app(scope, receive, observed)
+            await self.app(scope, receive, observed)
         except ClientDisconnect:
             return
         except Exception as error:
-            if has_begun or scope["type"] != "http":
+            if has_begun:
                 raise
             answer = await answer_error(Request(scope, receive), error)
             await answer(scope, receive, send)
@@ -60,7 +59,7 @@ def unserved(request: Request) -> str:
     """Say that a path is not served, and suggest the most similar path that is."""
     path = request.url.path
     known = sorted(_filled(request.app.state.paths, path)) if len(path) <= _MAX_COMPARED_LENGTH else []
-    similar = get_close_matches(path, known, n=1, cutoff=_SIMILARITY)
+    similar = get_close_matches(path, known, n=1, cutoff=0.7)
     hint = f"did you mean {similar[0]}?" if similar else f"{request.app.openapi_url} lists every path"
     return f"nothing is served at {show(path)}: {hint}"
 

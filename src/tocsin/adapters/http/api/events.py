@@ -139,7 +139,7 @@ async def _events(
     turn: asyncio.Semaphore,
 ) -> AsyncIterator[bytes]:
     closed = asyncio.ensure_future(closing.wait())
-    pending = asyncio.ensure_future(_following(follower))
+    pending = asyncio.ensure_future(anext(follower, None))
     clock = asyncio.get_running_loop().time
     sent_at = clock()
     try:
@@ -148,11 +148,11 @@ async def _events(
             rest = max(0.0, sent_at + KEEP_ALIVE_S - clock())
             await asyncio.wait({pending, closed}, timeout=rest, return_when=asyncio.FIRST_COMPLETED)
             events = pending.result() if pending.done() else ()
-            if events is None:
+            if events is None:  # the feed has ended
                 yield f": {TOO_SLOW}\n\n".encode()
                 break
             if pending.done():
-                pending = asyncio.ensure_future(_following(follower))
+                pending = asyncio.ensure_future(anext(follower, None))
             async for frames in _frames(here, access, events, types, turn):
                 yield frames
                 sent_at = clock()
@@ -183,15 +183,11 @@ async def _frames(
             frames = [
                 _frame(event)
                 for event in events[first : first + PORTION]
-                if _is_wanted(event.recorded, types) and await here.visibility.may_see_event(caller, event.recorded)
+                if (not types or _type_of(event.recorded.message) in types)
+                and await here.visibility.may_see_event(caller, event.recorded)
             ]
         if frames:
             yield b"".join(frames)
-
-
-async def _following(follower: AsyncGenerator[Sequence[FeedEvent], None]) -> Sequence[FeedEvent] | None:
-    """Return the next events; None: the feed has ended."""
-    return await anext(follower, None)
 
 
 def _frame(event: FeedEvent) -> bytes:
@@ -200,10 +196,6 @@ def _frame(event: FeedEvent) -> bytes:
         kind, fact = _type_of(event.recorded.message), StoredFact.of(event.recorded)
         event.frame = f"id: {place}\nevent: {kind}\ndata: {fact.model_dump_json()}\n\n".encode()
     return event.frame
-
-
-def _is_wanted(recorded: Recorded[Message], types: frozenset[str]) -> bool:
-    return not types or _type_of(recorded.message) in types
 
 
 def _type_of(message: Message) -> str:

@@ -13,7 +13,7 @@ from ....domain.access import Permission, Principal
 from ....domain.dead_letter import attempts_of
 from ....domain.definition import Text
 from ....domain.events import Actor, Attempt, Completed, EventReference, Failed, FannedOut, Recorded
-from ....domain.execution import Execution, WaitsFor
+from ....domain.execution import WaitsFor
 from ....domain.execution_record import Status
 from ....domain.ledger import JobNotFound
 from ....ports import ExecutionRow
@@ -40,19 +40,20 @@ ExecutionId: TypeAlias = Annotated[
 
 _OF_STEP: Final = ("status", "attempt", "started_at", "ended_at", "error", "worker", "duration_ms")
 _OF_RECORD: Final = (
-    *(
-        "execution_id",
-        "status",
-        "trigger",
-        "scheduled_time",
-        "completed_at",
-        "duration_ms",
-        "attempt",
-        "worker",
-        "error",
-    ),
-    *("shard", "occurrence_id", "start_delay_ms"),
+    "execution_id",
+    "status",
+    "trigger",
+    "scheduled_time",
+    "completed_at",
+    "duration_ms",
+    "attempt",
+    "worker",
+    "error",
+    "shard",
+    "occurrence_id",
+    "start_delay_ms",
 )
+_OF_NO_RUN: Final[dict[str, Any]] = dict.fromkeys(("started_at", "waits_for", "completed_at", "duration_ms", "worker"))
 
 
 class ExecutionFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
@@ -120,7 +121,7 @@ class ExecutionLogs(BaseModel, use_attribute_docstrings=True):
     progress: dict[str, Progress]
 
 
-class Standing(BaseModel):
+class Standing(BaseModel, from_attributes=True):
     """The acknowledgements of agents that an execution has and needs."""
 
     received: int
@@ -131,12 +132,6 @@ class Standing(BaseModel):
     """The number of the newest proposal; 0: it was not proposed yet."""
     proposals: int
     """The number of proposals after which the execution is skipped."""
-
-    @classmethod
-    def of(cls, state: Execution) -> "Standing | None":
-        """Return the acknowledgements for which an execution waits; None: it waits for none."""
-        standing = execution.acknowledgements(state)
-        return None if standing is None else cls.model_validate(standing, from_attributes=True)
 
 
 class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
@@ -202,13 +197,9 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
             status=fan_out.status,
             trigger=fact.trigger,
             scheduled_time=fact.scheduled_time,
-            started_at=None,
-            waits_for=None,
+            **_OF_NO_RUN,
             held_up_by=[],
-            completed_at=None,
-            duration_ms=None,
             attempt=max((run.attempt for run in fan_out.runs), default=0),
-            worker=None,
             error=next((run.error for run in fan_out.runs if run.error), None),
             by=fact.by,
             definition=fact.definition,
@@ -231,6 +222,7 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
         """
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
+        standing = execution.acknowledgements(state)
         requested = state.requested
         planned = {step.name: step for step in requested.plan.steps} if requested else {}
         steps = {
@@ -250,7 +242,7 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
             job_name=record.job,
             started_at=record.shown_start,
             waits_for=match.waits_for,
-            acknowledgements=Standing.of(state),
+            acknowledgements=None if standing is None else Standing.model_validate(standing),
             held_up_by=list(hold_ups),
             event=requested.event if requested else None,
             by=requested.by if requested else None,
@@ -336,10 +328,7 @@ async def get_execution_logs(
     return ExecutionLogs(
         execution_id=match.execution_id,
         job_name=match.job,
-        lines=list(output.lines),
-        next=output.next,
-        is_over=output.is_over,
-        progress=dict(output.progress),
+        **{field: getattr(output, field) for field in ("lines", "next", "is_over", "progress")},
     )
 
 

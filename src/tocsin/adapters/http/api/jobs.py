@@ -17,7 +17,6 @@ from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, Name, Text
 from ....domain.events import Defined
 from ....domain.formats import read_job
-from ....domain.policy import Policy
 from ....domain.schedule import warnings_at
 from ....services.apply import completed
 from ....services.calculations import Calculator, Effort
@@ -174,10 +173,6 @@ class JobFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
     runs: bool = False
     """Return the counters of each job's runs."""
 
-    @property
-    def condition(self) -> JobFilter:
-        return JobFilter(search=self.search, state=self.state, queue=self.queue, tag=self.tag, owner=self.owner)
-
 
 class JobList(BaseModel):
     """Jobs by name; `next` is the cursor of the following page."""
@@ -196,7 +191,7 @@ async def list_jobs(
     """
     now = here.clock.now()
     jobs = await here.registry.jobs()
-    condition = filters.condition
+    condition = JobFilter(**filters.model_dump(include={"search", "state", "queue", "tag", "owner"}))
 
     def page(effort: Effort) -> JobList:
         candidates = condition.candidates(jobs, here.search_keys, here.instants, effort)
@@ -434,12 +429,7 @@ async def definition_of(written: dict[str, Any], here: Components) -> JobDefinit
         DefinitionError: the definition is invalid; the error lists every invalid field.
     """
     definition = read_job(written, connection=here.settings.execution.default_connection)
-    return with_defaults(definition, here, (await here.registry.policies.newest()).policy)
-
-
-def with_defaults(definition: JobDefinition, here: Components, policy: Policy) -> JobDefinition:
-    """Return a definition with the defaults of the policy and the settings."""
-    return completed(definition, policy, here.settings)
+    return completed(definition, (await here.registry.policies.newest()).policy, here.settings)
 
 
 async def define(

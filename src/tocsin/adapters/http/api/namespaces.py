@@ -10,7 +10,7 @@ from ....domain.namespaces import MAX_NAMESPACES, NamespaceEntry, checked
 from ....services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
+from .dependencies import ChangeRequest, Here, Reason, require_version, version_tag
 from .problems import documented, not_found
 
 router = APIRouter(prefix="/v1/namespaces", tags=["namespaces"], route_class=IdempotentRoute)
@@ -85,6 +85,5 @@ async def apply_namespaces(
     planned = changes(before.namespaces, wanted, [job.definition for job in await here.registry.jobs()])
     if dry_run:
         return NamespacesApplied(changed=False, changes=list(planned))
-    cause = given_reason(body, reason)
-    changed = await Namespaces(here.log).apply(wanted, check=check, by=actor(caller), reason=cause)
+    changed = await Namespaces(here.log).apply(wanted, check=check, by=actor(caller), reason=body.reason or reason)
     return NamespacesApplied(changed=changed, changes=list(planned))

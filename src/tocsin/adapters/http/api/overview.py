@@ -13,10 +13,10 @@ from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Rec
 from ....domain.execution_record import Status
 from ....services import overview
 from ....services.agents import AgentRegistry
-from ....services.changes import Change, ChangeFilter, ChangeType, Sees, changes
+from ....services.changes import Change, ChangeFilter, ChangeType, changes
 from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job, JobStatus
-from ....services.overview import FailingJob, Instant, OpenExecutions, Rate, WaitingExecution
+from ....services.overview import FailingJob, Instant, Rate, WaitingExecution
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns, sees_agent
 from .dependencies import Calculate, Components, Here
@@ -159,7 +159,15 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
     rates = await overview.rates(ends, now, None if sees.all else sees)
     return Overview(
         at=now,
-        running=_running(of_open),
+        running=RunningExecutions(
+            count=len(of_open.running),
+            longest=[
+                RunningExecution(execution_id=head.execution_id, job=head.job_name, started_at=head.started_at)
+                for head in sorted(of_open.running, key=lambda head: head.started_at or head.scheduled_time)[
+                    :MAX_LONGEST
+                ]
+            ],
+        ),
         waiting=Waits.model_validate({"count": len(of_open.pending), "examined": of_open.examined, **of_open.waiting}),
         are_open_complete=of_open.is_complete,
         failing=FailingJobs(count=len(failing), jobs=list(failing[: overview.MAX_LISTED])),
@@ -223,17 +231,6 @@ def _is_seen(caller: Principal, job: Job | None) -> bool:
     return job is not None and caller.may_see(job)
 
 
-def _running(of_open: OpenExecutions) -> RunningExecutions:
-    longest = sorted(of_open.running, key=lambda head: head.started_at or head.scheduled_time)[:MAX_LONGEST]
-    return RunningExecutions(
-        count=len(of_open.running),
-        longest=[
-            RunningExecution(execution_id=head.execution_id, job=head.job_name, started_at=head.started_at)
-            for head in longest
-        ],
-    )
-
-
 async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
     """Return the leases.
 
@@ -288,26 +285,15 @@ async def list_changes(
     A page may have fewer than `limit` changes and still have a `next`.
     """
     wanted = ChangeFilter(job=job, by=by, types=frozenset(type) if type else None)
-    page, following = await changes(here.log, wanted, _sees(here, caller), before=after, limit=limit)
+    page, following = await changes(here.log, wanted, _SeesChange(here, caller), before=after, limit=limit)
     return ChangeList(changes=list(page), next=following)
 
 
-def _sees(here: Components, caller: Principal) -> Sees:
-    """Return whether a caller may see a change.
-
-    Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of the changed things.
-    """
-    return _sees_all if caller.may(Permission.ADMINISTER) else _SeesChange(here, caller)
-
-
-async def _sees_all(_: Recorded[Message]) -> bool:
-    return True
-
-
 class _SeesChange:
-    """Decides for a caller without the rights of an administrator.
+    """Decides whether a caller may see a change.
 
-    A caller of some namespaces sees no decisions on the whole installation.
+    Changes of jobs are visible as on `/v1/events`, and decisions on the installation as in the list of the changed things. A caller of
+    some namespaces sees no decisions on the whole installation.
     """
 
     def __init__(self, here: Components, caller: Principal) -> None:
@@ -318,6 +304,8 @@ class _SeesChange:
 
     async def __call__(self, recorded: Recorded[Message]) -> bool:
         match recorded.message:
+            case _ if self._caller.may(Permission.ADMINISTER):
+                return True
             case DefinitionFact():
                 return await self._here.visibility.may_see_event(self._caller, recorded)
             case QueueFact() as fact:

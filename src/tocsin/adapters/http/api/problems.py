@@ -42,7 +42,6 @@ from ....subjects import DecodeError
 from ...extras import is_redis_error
 
 MEDIA_TYPE: Final = "application/problem+json"
-TYPE_PREFIX: Final = "urn:tocsin:problem:"
 
 _log = telemetry.get_logger("tocsin.http")
 
@@ -256,10 +255,6 @@ class Problem(TocsinError):
         self.headers = dict(headers or {})
         self.facts = dict(facts or {})
 
-    @property
-    def title(self) -> str:
-        return self.kind.replace("-", " ")
-
 
 def not_found(resource: str, name: str) -> Problem:
     """Return the answer to a name that is unknown or hidden from the caller."""
@@ -298,8 +293,8 @@ def problem_of(error: Exception) -> Problem:  # noqa: PLR0911 - one line per exc
 
 def as_response(problem: Problem) -> Response:
     details = ProblemDetails(
-        type=TYPE_PREFIX + problem.kind,
-        title=problem.title,
+        type=f"urn:tocsin:problem:{problem.kind}",
+        title=problem.kind.replace("-", " "),
         status=problem.status,
         detail=problem.detail,
         errors=list(problem.errors),

@@ -70,7 +70,9 @@ def _model(endpoint: Callable[..., Any]) -> type[BaseModel]:
 def _invalid(model: type[BaseModel], query: QueryParams) -> Iterator[FieldError]:
     """Yield the error of every known parameter whose value is invalid or missing."""
     values = {
-        name: query.getlist(name) if _is_list(field.annotation) else query[name]
+        name: query.getlist(name)
+        if any(get_origin(part) is list for part in (field.annotation, *get_args(field.annotation)))
+        else query[name]
         for name, field in model.model_fields.items()
         if name in query
     }
@@ -79,10 +81,6 @@ def _invalid(model: type[BaseModel], query: QueryParams) -> Iterator[FieldError]
     except ValidationError as error:
         for details in error.errors():
             yield input_error({**details, "loc": ("query", *details["loc"])})
-
-
-def _is_list(kind: Any) -> bool:  # noqa: ANN401 - any annotation
-    return any(get_origin(part) is list for part in (kind, *get_args(kind)))
 
 
 def _error(name: str, value: str, known: tuple[str, ...]) -> FieldError:

@@ -149,9 +149,8 @@ class ScheduleExplanation(BaseModel, use_attribute_docstrings=True):
 
 
 @router.post("/explain", operation_id="explainSchedule", response_model=ScheduleExplanation)
-async def explain_schedule(here: Here, caller: Reader, calculate: Calculate, body: ExplainRequest) -> Response:
+async def explain_schedule(here: Here, _: Reader, calculate: Calculate, body: ExplainRequest) -> Response:
     """Explain a schedule, and list its next occurrences."""
-    _ = caller
     now = here.clock.now()
     return json_answer(await calculate(lambda effort: _explanation(body, now, effort)))
 

@@ -12,7 +12,7 @@ from ....services.agents import AgentRegistry
 from ....services.shards import ShardMap, ShardMaps, ShardOwner, owners_of, with_owners
 from ..auth.security import Administrator, Reader, actor
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import ChangeRequest, Here, Reason, given_reason, require_version, version_tag
+from .dependencies import ChangeRequest, Here, Reason, require_version, version_tag
 from .problems import documented
 
 router = APIRouter(prefix="/v1/shards", tags=["shards"], route_class=IdempotentRoute)
@@ -71,5 +71,5 @@ async def apply_shards(
     def check(newest: ShardMap) -> None:
         require_version(if_match, newest.version, "shard map")
 
-    changed = await ShardMaps(here.log).apply(shards, check=check, by=actor(caller), reason=given_reason(body, reason))
+    changed = await ShardMaps(here.log).apply(shards, check=check, by=actor(caller), reason=body.reason or reason)
     return ShardMapApplied(changed=changed)

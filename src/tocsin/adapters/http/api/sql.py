@@ -23,9 +23,9 @@ from ....services.statements import StatementResult, StatementRunner, defined_jo
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run, sees_agent
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
+from .apply import UnservedTasks, known_workers, unserved_tasks
 from .dependencies import Calculate, Components, Here, Reason, ReasonText, Traceparent
 from .problems import Problem, problem_of
-from .unserved_tasks import UnservedTasks, known_workers, unserved_tasks
 
 MAX_SQL: Final = 65_536
 """Characters of the statements in a request."""

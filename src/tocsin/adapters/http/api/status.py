@@ -38,12 +38,11 @@ async def get_health(here: Here, response: Response) -> Health:
 
 
 @router.get("/status", operation_id="getStatus")
-async def get_status(here: Here, caller: InstallationReader) -> dict[str, Any]:
+async def get_status(here: Here, _: InstallationReader) -> dict[str, Any]:
     """Report servers, streams, leader, backlog and active consumers.
 
     A part that cannot be queried is reported as such.
     """
-    _ = caller
     return await here.status()
 
 
@@ -54,12 +53,11 @@ class Diagnosis(BaseModel):
 
 
 @router.get("/doctor", operation_id="getDoctor")
-async def get_doctor(here: Here, caller: Administrator) -> Diagnosis:
+async def get_doctor(here: Here, _: Administrator) -> Diagnosis:
     """Check the installation; explain each finding and its remedy.
 
     It requests nothing of the servers' monitoring endpoints: name those with `tocsin doctor --monitor`.
     """
-    _ = caller
     return Diagnosis(findings=list(await here.doctor()))
 
 

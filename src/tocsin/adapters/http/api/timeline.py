@@ -16,10 +16,8 @@ from .dependencies import Calculate, Components, Here
 from .jobs import JobName
 from .problems import documented
 
-USUAL_BUCKETS: Final = 200
 AHEAD: Final = timedelta(hours=1)
 """How far a timeline reaches into the future by default."""
-BACK: Final = timedelta(days=1)
 
 router = APIRouter(prefix="/v1/jobs", tags=["inquiries"])
 
@@ -41,7 +39,7 @@ BucketLimit = Annotated[int, Query(ge=2, le=MAX_BUCKETS, description="The most b
 
 async def window_of(here: Components, since: datetime | None, until: datetime | None, buckets: int) -> Window:
     end = until or await here.log.now() + AHEAD
-    return Window.of(since or earlier(end, BACK), end, buckets)
+    return Window.of(since or earlier(end, timedelta(days=1)), end, buckets)
 
 
 def earlier(time: datetime, span: timedelta) -> datetime:
@@ -60,7 +58,7 @@ async def get_timeline(
     name: JobName,
     since: Since = None,
     until: Until = None,
-    buckets: BucketLimit = USUAL_BUCKETS,
+    buckets: BucketLimit = 200,
 ) -> Timeline:
     """Show every instant of a job, past and future, with its decision.
 
@@ -118,7 +116,6 @@ async def ignored_events(
 
 
 DURATION_BUCKETS: Final = 100
-USUAL_DAYS: Final = timedelta(days=90)
 
 
 class JobCalendar(BaseModel):
@@ -158,7 +155,7 @@ async def get_calendar(
 ) -> JobCalendar:
     """Count a job's executions by local day and outcome, up to 400 days."""
     end = until or await here.log.now()
-    window = await window_of(here, since or earlier(end, USUAL_DAYS), end, DURATION_BUCKETS)
+    window = await window_of(here, since or earlier(end, timedelta(days=90)), end, DURATION_BUCKETS)
     past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
     zone = timezone or past.timezone
     days = await read_calendar(here.history, past, window, zone, calculate)

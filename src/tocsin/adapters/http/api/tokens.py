@@ -3,7 +3,6 @@
 Answers to a creation are not kept for repeated requests, because they hold the token.
 """
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Annotated, Final
 
@@ -87,9 +86,8 @@ class TokenRevoked(BaseModel):
 
 
 @router.get("/tokens", operation_id="listTokens")
-async def list_tokens(here: Here, caller: Administrator) -> TokenList:
+async def list_tokens(here: Here, _: Administrator) -> TokenList:
     """List the tokens without their secrets."""
-    _ = caller
     return TokenList(tokens=[Token.of(stored) for stored in await _tokens(here).list()])
 
 
@@ -98,26 +96,21 @@ async def create_token(here: Here, caller: Administrator, body: TokenRequest, re
     """Create a token. The answer shows it, once; only its hash is stored."""
     response.headers["Cache-Control"] = "no-store"
     binding, lifetime = _binding(body), _lifetime(body.lifetime)
-    await _require_declared(here, body.namespaces or ())
+    declared = (await Namespaces(here.log).newest()).names
+    for name in body.namespaces or ():
+        if name not in declared:
+            raise invalid("namespaces", name, "must be a declared namespace: `PUT /v1/namespaces` declares them")
     token, stored = await _tokens(here).create(
-        body.identity,
-        body.roles,
-        binding=binding,
-        namespaces=body.namespaces,
-        lifetime=lifetime,
-        by=actor(caller),
+        body.identity, body.roles, binding=binding, namespaces=body.namespaces, lifetime=lifetime, by=actor(caller)
     )
     return CreatedToken(**dict(Token.of(stored)), token=token)
 
 
 @router.delete("/tokens/{id}", operation_id="revokeToken", responses=documented(404))
 async def revoke_token(
-    here: Here,
-    caller: Administrator,
-    id: Annotated[str, Path(description="The id of the token.")],
+    here: Here, _: Administrator, id: Annotated[str, Path(description="The id of the token.")]
 ) -> TokenRevoked:
     """Revoke a token. Every copy of the API rejects it within seconds."""
-    _ = caller
     if not await _tokens(here).revoke(id):
         raise NotFound(f"no token has the id {id!r}")
     return TokenRevoked(id=id)
@@ -174,13 +167,6 @@ def _binding(body: TokenRequest) -> Binding:
                 "queues", name, f"must be in a namespace of the token, such as `{body.namespaces[0]}.default`"
             )
     return Binding(tuple(dict.fromkeys(body.queues)), tuple(dict.fromkeys(body.functions)) or ("*",))
-
-
-async def _require_declared(here: Components, names: Iterable[str]) -> None:
-    declared = (await Namespaces(here.log).newest()).names
-    for name in names:
-        if name not in declared:
-            raise invalid("namespaces", name, "must be a declared namespace: `PUT /v1/namespaces` declares them")
 
 
 def _lifetime(written: str | float | None) -> timedelta | None:

@@ -3,8 +3,6 @@
 The signature of a request takes the place of a token. The paths are not in the OpenAPI document, because the triggers of jobs make them.
 """
 
-from typing import Final
-
 from fastapi import APIRouter, Request, Response
 
 from ....ports import RequestRefused
@@ -15,8 +13,6 @@ from .problems import Problem
 
 router = APIRouter(prefix="/hooks", include_in_schema=False)
 
-_SUFFIX: Final = "+json"
-
 
 @router.post("/{path:path}")
 async def receive_webhook(here: Here, request: Request, path: str) -> Response:
@@ -25,12 +21,10 @@ async def receive_webhook(here: Here, request: Request, path: str) -> Response:
     _require_json(request, body)
     try:
         signed = await here.webhooks.accept(f"/hooks/{path}", dict(request.headers), body)
-    except WebhookRefused as error:
+    except (WebhookRefused, WrongDelivery) as error:
         await count_request(request, f"refused:{source_of(request)}")
-        raise Problem(401, "webhook-refused", str(error)) from None
-    except WrongDelivery as error:
-        await count_request(request, f"refused:{source_of(request)}")
-        raise Problem(400, "bad-request", str(error)) from None
+        status, kind = (401, "webhook-refused") if isinstance(error, WebhookRefused) else (400, "bad-request")
+        raise Problem(status, kind, str(error)) from None
     await count_request(request, f"webhook:{signed.webhook.path}")
     try:
         await here.webhooks.store(signed)
@@ -51,7 +45,7 @@ async def _body(request: Request) -> bytes:
 
 def _require_json(request: Request, body: bytes) -> None:
     kind = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-    if body and kind != "application/json" and not kind.endswith(_SUFFIX):
+    if body and kind != "application/json" and not kind.endswith("+json"):
         raise Problem(
             415, "unsupported-media-type", "the body must be JSON. Let the sender use `Content-Type: application/json`"
         )

@@ -8,11 +8,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchema
 
 from ....domain import formats
-from ....domain.events import Actor, Message, Recorded
+from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
+from ....services.apply import completed
 from ....services.execution_stats import ExecutionStats, RecoveryStats, statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
@@ -20,7 +21,7 @@ from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns
 from .dependencies import Calculate, Here
 from .events import StoredFact
-from .jobs import JobName, json_answer, with_defaults
+from .jobs import JobName, json_answer
 from .problems import documented
 
 router = APIRouter(prefix="/v1", tags=["inquiries"])
@@ -174,18 +175,14 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
     policy = (await here.registry.policies.newest()).policy
     definitions = await calculate(
         lambda _: tuple(
-            with_defaults(definition, here, policy)
+            completed(definition, policy, here.settings)
             for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
         )
     )
     jobs = [job for job in await here.registry.jobs() if caller.may_see(job)] if body.capacity else []
-
-    async def may_see(recorded: Recorded[Message]) -> bool:
-        return await here.visibility.may_see_event(caller, recorded)
-
     question = Question(definitions, body.since, body.until, body.capacity)
     async with here.what_ifs.turn(caller.party):
         queues, requires_grant = here.settings.queues, here.settings.agents.require_grant
         what_if = WhatIf(here.log, here.stored, calculate, queues=queues, requires_grant=requires_grant)
-        report = await what_if.ask(question, jobs, may_see=may_see)
+        report = await what_if.ask(question, jobs, may_see=partial(here.visibility.may_see_event, caller))
         return json_answer(await calculate(lambda _: _REPORT.dump_json(report)))

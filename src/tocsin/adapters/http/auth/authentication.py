@@ -28,8 +28,6 @@ from .tokens import PREFIX, InvalidToken, Tokens, hash_of
 MAX_RESPONSE_BYTES: Final = 1_048_576
 MAX_SECONDS: Final = 5.0
 """Time for a whole answer. The timeouts of the client limit only each pause within it."""
-_MAX_URL: Final = 300
-"""Characters of a URL in an error."""
 
 
 class ProviderUnavailable(TocsinError):
@@ -50,7 +48,7 @@ async def read_json(
     Raises:
         ProviderUnavailable: the provider sends no such object within `MAX_SECONDS` and `MAX_RESPONSE_BYTES`.
     """
-    name = shorten(url, _MAX_URL)
+    name = shorten(url, 300)
     try:
         async with asyncio.timeout(MAX_SECONDS):
             status, body = await _read_bounded(http, method, url, data, auth)
@@ -87,10 +85,6 @@ MAX_TIME: Final = 253_402_300_799
 """The last second of the year 9999, as a token writes times (RFC 7519, NumericDate)."""
 
 _log = telemetry.get_logger("tocsin.http")
-
-
-def _is_time(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= MAX_TIME
 
 
 class IdentityProvider:
@@ -148,7 +142,8 @@ class IdentityProvider:
         except (jwt.PyJWTError, ValueError, OverflowError, RecursionError) as error:
             raise InvalidToken(_REASONS.get(type(error), "it cannot be verified")) from error
         for name in ("exp", "nbf", "iat"):  # the library reads texts too
-            if name in claims and not _is_time(claims[name]):
+            time = claims.get(name, 0)
+            if not isinstance(time, int | float) or isinstance(time, bool) or not 0 <= time <= MAX_TIME:
                 raise InvalidToken(f"its claim `{name}` is no number of seconds from 0 to {MAX_TIME:,}")
         return claims
 
@@ -194,22 +189,20 @@ class IdentityProvider:
                 return
             self._tried_at = now
             try:
-                published = jwt.PyJWKSet.from_dict(await self._get(await self._url())).keys
-                keys = {key.key_id: key for key in published if self._may_verify(key)}
+                url = self._auth.jwks_url
+                url = str((await self.configuration())["jwks_uri"]) if url is None else url
+                published = jwt.PyJWKSet.from_dict(await self._get(url)).keys
+                keys = {
+                    key.key_id: key
+                    for key in published
+                    if key.public_key_use in {None, "sig"}
+                    and key.algorithm_name in self._auth.algorithms  # a symmetric key could also make tokens
+                }
             except (ProviderUnavailable, jwt.PyJWTError, ValueError, KeyError, TypeError, RecursionError) as error:
                 _log.warning("fetch of the identity provider's keys failed", action="no-keys", error=repr(error))
                 return
             self._keys = keys
             self._fetched_at = now
-
-    def _may_verify(self, key: jwt.PyJWK) -> bool:
-        """Return whether a published key may verify tokens: a symmetric key could also make them."""
-        return key.public_key_use in {None, "sig"} and key.algorithm_name in self._auth.algorithms
-
-    async def _url(self) -> str:
-        if self._auth.jwks_url is not None:
-            return self._auth.jwks_url
-        return str((await self.configuration())["jwks_uri"])
 
     async def configuration(self) -> dict[str, Any]:
         """Read the provider's OpenID configuration.
@@ -235,8 +228,6 @@ _REASONS: Final[Mapping[type[Exception], str]] = {
     jwt.InvalidSignatureError: "its signature is wrong",
     jwt.MissingRequiredClaimError: "a claim is missing: `exp`, `iss`, `aud` and the identity are required",
 }
-
-
 _ABSENT: Final = object()
 
 
@@ -281,12 +272,7 @@ class Authentication:
     """
 
     def __init__(
-        self,
-        tokens: Tokens,
-        provider: IdentityProvider | None,
-        clock: Clock,
-        *,
-        admin_token: SecretStr | None = None,
+        self, tokens: Tokens, provider: IdentityProvider | None, clock: Clock, *, admin_token: SecretStr | None = None
     ) -> None:
         """Accept only the installation's tokens, and `admin_token`, if `provider` is None."""
         self._tokens = tokens

@@ -27,8 +27,6 @@ from .tokens import InvalidToken
 MAX_EXCHANGES: Final = 8
 """Requests to the provider's token endpoint that run at once; others wait."""
 _SECRET_BYTES: Final = 32
-_MAX_WORDS: Final = 300
-"""Characters of each text of the provider that are shown."""
 
 _log = telemetry.get_logger("tocsin.http")
 
@@ -63,9 +61,10 @@ class SignInAttempt:
             return None
         state, nonce, verifier, page = parts
         try:
-            return cls(state, nonce, verifier, _decoded(page).decode("ascii"))
+            path = base64.urlsafe_b64decode(page + "=" * (-len(page) % 4)).decode("ascii")
         except ValueError:
             return None
+        return cls(state, nonce, verifier, path)
 
     def cookie(self) -> str:
         return f"{self.state}.{self.nonce}.{self.verifier}.{_encoded(self.page.encode('ascii'))}"
@@ -207,15 +206,7 @@ def _encoded(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def _decoded(text: str) -> bytes:
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
 def reason_of(answer: Mapping[str, Any]) -> str:
     """Return the error in an answer of the provider, shortened: its words are not ours."""
-    words = [
-        shorten(word, _MAX_WORDS)
-        for name in ("error", "error_description")
-        if isinstance(word := answer.get(name), str)
-    ]
+    words = [shorten(word, 300) for name in ("error", "error_description") if isinstance(word := answer.get(name), str)]
     return ": ".join(words) or "it gives no reason"

@@ -64,19 +64,14 @@ async def counted(request: Request, authenticating: Awaitable[Principal]) -> Pri
 
 
 async def count_request(request: Request, key: str) -> None:
-    """Count a request against the rate of a key.
-
-    Raises:
-        Problem: the rate is exceeded.
-    """
-    allowance = await cast("RateLimit", request.app.state.rate).take(key)
-    request.state.allowance = allowance
-    if allowance is not None and allowance.wait:
-        detail, wait = (
-            "the caller exceeds its request rate. Wait as long as `Retry-After` says",
-            math.ceil(allowance.wait),
-        )
-        raise Problem(429, "too-many-requests", detail, headers={"Retry-After": str(wait)})
+    """Count a request against the rate of a key, or refuse it."""
+    rate: RateLimit | None = request.app.state.rate
+    if rate is None:
+        return
+    allowance = request.state.allowance = await rate.take(key)
+    if allowance.wait:
+        detail = "the caller exceeds its request rate. Wait as long as `Retry-After` says"
+        raise Problem(429, "too-many-requests", detail, headers={"Retry-After": str(math.ceil(allowance.wait))})
 
 
 async def _authenticated(request: Request) -> Principal:
@@ -185,11 +180,7 @@ def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
 
 
 def require_within(caller: Principal, definition: JobDefinition) -> None:
-    """Check that a caller reaches a job, its queues and its channels.
-
-    Raises:
-        Problem: one of them is not.
-    """
+    """Check that a caller reaches a job, its queues and its channels."""
     if not caller.is_bound:
         return
     if not caller.reaches(definition.name):
@@ -216,27 +207,17 @@ def _host_of(origin: str) -> str | None:
 
 
 async def permitted_to(request: Request, *permissions: Permission) -> Principal:
-    """Return the caller if it has one of the permissions.
+    """Return the caller if it has one of the permissions, or if none is named.
 
     Raises:
         Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate; or the query has an
             unknown parameter.
     """
     caller = await principal(request)
-    if not any(caller.may(permission) for permission in permissions):
+    if permissions and not any(caller.may(permission) for permission in permissions):
         raise forbidden(caller, permissions[0])
     check_query(request)
     return caller
-
-
-async def _caller(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
-    caller = await principal(request)
-    check_query(request)
-    return caller
-
-
-Caller: TypeAlias = Annotated[Principal, Depends(_caller)]
-"""Every authenticated caller."""
 
 
 def _may(*permissions: Permission) -> Callable[..., Awaitable[Principal]]:
@@ -258,6 +239,8 @@ async def _installation_reader(request: Request, _: Annotated[object, Security(_
     return caller
 
 
+Caller: TypeAlias = Annotated[Principal, Depends(_may())]
+"""Every authenticated caller."""
 InstallationReader: TypeAlias = Annotated[Principal, Depends(_installation_reader)]
 """Readers that are not bound to namespaces."""
 Reader: TypeAlias = Annotated[Principal, Depends(_may(Permission.READ))]

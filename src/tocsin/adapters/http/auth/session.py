@@ -24,17 +24,12 @@ MAX_AGE_S: Final = 43_200
 """Time after which a browser forgets the session: half a day."""
 MAX_COOKIE_BYTES: Final = 4_096
 """Size of a cookie with its attributes that every browser keeps."""
-API_PREFIX: Final = "/v1/"
-"""Paths where the session counts. Programs, which have no browser's cookies, use the others."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods that change nothing."""
 ORIGIN: Final = re.compile(r"https?://(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)")
 """An origin as browsers write it: nothing before the host, and nothing after the port."""
-_OWN_SITE: Final = frozenset({"same-origin", "none"})
-"""Values of `Sec-Fetch-Site`: a page of this origin, and the person at the browser."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]+")
 """A JSON Web Token, or a token of the installation. No character ends a cookie or a header, or needs quotation marks there."""
-_CSRF_PURPOSE: Final = b"tocsin console: csrf"
 
 
 def is_secure(request: Request) -> bool:
@@ -58,7 +53,8 @@ def cookies(request: Request, name: str = COOKIE) -> list[str]:
 
 
 def is_presented(request: Request) -> bool:
-    return request.scope["path"].startswith(API_PREFIX) and bool(cookies(request))
+    """Return whether a session counts; programs, which have no browser's cookies, use other paths."""
+    return request.scope["path"].startswith("/v1/") and bool(cookies(request))
 
 
 def session_token(request: Request) -> str:
@@ -84,15 +80,11 @@ def is_token(text: str) -> bool:
 
 def csrf_token(token: str) -> str:
     """Return the CSRF token of a session, which cannot be made without the session's token."""
-    return hmac.new(token.encode(), _CSRF_PURPOSE, hashlib.sha256).hexdigest()
+    return hmac.new(token.encode(), b"tocsin console: csrf", hashlib.sha256).hexdigest()
 
 
 def require_csrf_token(request: Request, token: str) -> None:
-    """Check that a page of the console sent a request that may change something.
-
-    Raises:
-        Problem: the request lacks the CSRF token of the session.
-    """
+    """Refuse a request that may change something without the CSRF token of the session."""
     if request.method in SAFE_METHODS:
         return
     sent = request.headers.get(CSRF_HEADER, "")
@@ -107,22 +99,14 @@ def require_csrf_token(request: Request, token: str) -> None:
 
 
 def require_own_site(request: Request) -> None:
-    """Reject a request that a page of another site sent with the session.
-
-    Raises:
-        Problem: the browser says so.
-    """
-    site = request.headers.get("Sec-Fetch-Site")
-    if site is not None and site not in _OWN_SITE:
+    """Reject a request that a page of another site sent with the session."""
+    # A page of this origin, the person at the browser, or no browser.
+    if request.headers.get("Sec-Fetch-Site") not in {"same-origin", "none", None}:
         raise _foreign("a page of another site sent the request")
 
 
 def require_own_origin(request: Request) -> None:
-    """Reject a page of another origin, such as one that signs the browser in.
-
-    Raises:
-        Problem: the browser says so.
-    """
+    """Reject a page of another origin, such as one that signs the browser in."""
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
         return
     require_own_site(request)

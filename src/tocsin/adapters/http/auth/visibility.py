@@ -34,7 +34,6 @@ _CAPACITY: Final = 10_000
 K = TypeVar("K")
 V = TypeVar("V")
 
-
 UNREADABLE: Final = -1
 """The definition of a run whose beginning cannot be read: administrators alone see it."""
 
@@ -355,8 +354,6 @@ def _as_seen(caller: Principal, agent: AgentRecord) -> AgentRecord:
 MAX_LOOKUPS: Final = 200
 """Definitions that a request reads. Executions under other definitions are left out for callers who are not administrators."""
 
-_ANY_TIME: Final = datetime.max.replace(tzinfo=UTC)
-
 
 class VisibleRuns:
     """Decides which executions a caller may see.
@@ -390,7 +387,7 @@ class VisibleRuns:
         if registered is not None and registered.ledger.regimes[-1].definition == run.definition:
             return self._caller.may_see(registered)
         if run.definition is not None:  # the time decides nothing
-            run = Run(run.job, run.definition, _ANY_TIME)
+            run = Run(run.job, run.definition, datetime.max.replace(tzinfo=UTC))
         if run not in self._decided:
             has_lookup = len(self._decided) < MAX_LOOKUPS
             self._decided[run] = has_lookup and await self._visibility.may_see_run(self._caller, run)

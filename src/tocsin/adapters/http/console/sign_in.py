@@ -78,7 +78,12 @@ async def end_sign_in(
             reason = f"the identity provider did not sign you in: {words}"
             response = _failed(request, HTTPStatus.BAD_REQUEST, reason)
         else:
-            response = _opening(attempt.page)
+            target = escape(attempt.page)
+            response = _page(  # it opens the console as a navigation of its own
+                HTTPStatus.OK,
+                f'<meta http-equiv="refresh" content="0; url={target}">',
+                f'<p>You are signed in. <a href="{target}">Open the console</a></p>',
+            )
             session.store(request, response, await flow.token(attempt, code, _redirect_url(request)))
     except SignInFailed as failure:
         response = _failed(request, HTTPStatus.BAD_REQUEST, str(failure))
@@ -125,16 +130,6 @@ def _redirect_url(request: Request) -> str:
             )
         public = f"{request.url.scheme}://{request.url.netloc}"
     return f"{public}{HOME}/callback"
-
-
-def _opening(page: str) -> Response:
-    """Return a page that opens the console, as a navigation of its own."""
-    target = escape(page)
-    return _page(
-        HTTPStatus.OK,
-        f'<meta http-equiv="refresh" content="0; url={target}">',
-        f'<p>You are signed in. <a href="{target}">Open the console</a></p>',
-    )
 
 
 def _failed(request: Request, status: int, reason: str) -> Response:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -37,21 +38,19 @@ class Metric:
         return cast("Family", family)
 
 
-JOB_EXECUTIONS: Final = Metric(
-    "executions", "counter", "Executions that ended.", ("job", "status", "trigger"), is_hip_62=True
+_of_hip_62: Final = partial(Metric, is_hip_62=True)
+
+JOB_EXECUTIONS: Final = _of_hip_62("executions", "counter", "Executions that ended.", ("job", "status", "trigger"))
+JOB_RETRIES: Final = _of_hip_62("retries", "counter", "Failed attempts that are retried.", ("job",))
+JOB_DEAD_LETTERS: Final = _of_hip_62("dead_letters", "counter", "New dead letters.", ("job",))
+DURATION: Final = _of_hip_62(
+    "execution_duration_seconds", "histogram", "Time from the first claim to the end.", ("job",)
 )
-JOB_RETRIES: Final = Metric("retries", "counter", "Failed attempts that are retried.", ("job",), is_hip_62=True)
-JOB_DEAD_LETTERS: Final = Metric("dead_letters", "counter", "New dead letters.", ("job",), is_hip_62=True)
-DURATION: Final = Metric(
-    "execution_duration_seconds", "histogram", "Time from the first claim to the end.", ("job",), is_hip_62=True
-)
-JOBS: Final = Metric("jobs_registered", "gauge", "Registered jobs.", is_hip_62=True)
-NEXT_FIRE: Final = Metric("next_fire_seconds", "gauge", "Seconds until a job fires next.", ("job",), is_hip_62=True)
-LOCKS: Final = Metric("lock_held", "gauge", "1: an execution holds the job's lock.", ("job",), is_hip_62=True)
-STEPS: Final = Metric("dag_steps", "counter", "Steps that ended.", ("job", "step", "status"), is_hip_62=True)
-LEADER: Final = Metric(
-    "leader_active", "gauge", "1: a ticker leads; absent: no ticker leads.", ("lease",), is_hip_62=True
-)
+JOBS: Final = _of_hip_62("jobs_registered", "gauge", "Registered jobs.")
+NEXT_FIRE: Final = _of_hip_62("next_fire_seconds", "gauge", "Seconds until a job fires next.", ("job",))
+LOCKS: Final = _of_hip_62("lock_held", "gauge", "1: an execution holds the job's lock.", ("job",))
+STEPS: Final = _of_hip_62("dag_steps", "counter", "Steps that ended.", ("job", "step", "status"))
+LEADER: Final = _of_hip_62("leader_active", "gauge", "1: a ticker leads; absent: no ticker leads.", ("lease",))
 
 
 EXECUTIONS: Final = Metric("executions", "counter", "Executions of all jobs that ended.", ("status", "trigger"))

@@ -274,8 +274,6 @@ def metrics_app(metrics: Metrics) -> Starlette:
 
 _STATUSES: Final = ("completed", "failed", "cancelled", "skipped")
 _TRIGGERS: Final[tuple[str, ...]] = get_args(TriggerKind)
-_LOST: Final = ("planned", "admitted")
-_STEP_ENDS: Final = ("completed", "failed")
 MAX_FIRST_STEPS: Final = 10_000
 """Steps that have series before they run, those of the oldest jobs. Others have theirs from their first end on."""
 
@@ -333,7 +331,7 @@ def counters(
             catalog.STEPS,
             "steps",
             lambda total: (total.job, total.label, total.status),
-            ((*step, status) for step in steps for status in _STEP_ENDS),
+            ((*step, status) for step in steps for status in ("completed", "failed")),
         ),
         histogram(catalog.DURATION, "duration", "duration_ms", registered),
         counter(
@@ -352,7 +350,7 @@ def counters(
             ((job, reason) for job, has_schedule in registered.items() if has_schedule for reason in MISSED_REASONS),
         ),
         counter(catalog.RECOVERED, "recovered", lambda _: (), [()]),
-        counter(catalog.LOST, "lost", lambda total: (total.label,), ((what,) for what in _LOST)),
+        counter(catalog.LOST, "lost", lambda total: (total.label,), ((what,) for what in ("planned", "admitted"))),
         counter(catalog.ABANDONED, "abandoned", lambda _: (), [()]),
         catalog.LEFT_OUT.family(prefix, [((), len(jobs) - len(shown))]),
     ]

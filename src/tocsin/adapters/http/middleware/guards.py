@@ -25,9 +25,6 @@ class BodyLimit:
     size: int
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
         reason = f"the body is larger than {self.size:,} bytes. Send less in one request"
         declared = Headers(scope=scope).get("Content-Length", "")
         if declared.isdecimal() and int(declared[:20]) > self.size:
@@ -58,22 +55,12 @@ class Timeouts:
     seconds: float
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] == STREAM_PATH:
-            await self.app(scope, receive, send)
-            return
-        has_begun = False
-
-        async def observed(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
-        timeout = asyncio.timeout(self.seconds)
+        timeout = asyncio.timeout(None if scope["path"] == STREAM_PATH else self.seconds)
         try:
             async with timeout:
-                await self.app(scope, receive, observed)
+                await self.app(scope, receive, send)
         except TimeoutError:
-            if not timeout.expired() or has_begun:
+            if not timeout.expired():
                 raise
             is_read = scope["method"] in SAFE_METHODS
             remedy = "Retry" if is_read else "The outcome is unknown: read the state, then retry"
@@ -104,4 +91,4 @@ class SafeHeaders:
                     headers.setdefault(name, value)
             await send(message)
 
-        await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+        await self.app(scope, receive, with_headers)

@@ -17,6 +17,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, cast
 
 from fastapi import Request, Response
@@ -124,7 +125,7 @@ class Answers:
             response, is_kept, has_effect = await do(RequestName(key, is_retried, claim.since or claim.claimed_at))
         except Exception as error:
             # A taken-over claim is kept, because the earlier try may have had an effect.
-            if not is_retried and is_without_effect(error):
+            if not is_retried and problem_of(error).status < HTTPStatus.INTERNAL_SERVER_ERROR:  # it excludes an effect
                 await self._release(key, revision)
             elif isinstance(error, Problem) and error.is_momentary:
                 left_out = claim.model_copy(update={"is_left_out": True})
@@ -210,11 +211,6 @@ def do_not_keep(request: Request) -> None:
 def forget_key(request: Request) -> None:
     """Store nothing about a request: it only reads, and has no effect."""
     request.state.only_reads = True
-
-
-def is_without_effect(error: Exception) -> bool:
-    """Report whether an exception excludes an effect, so that the key may be used again."""
-    return problem_of(error).status < 500  # noqa: PLR2004 - the first status of server failures
 
 
 def _digest(*parts: str) -> str:

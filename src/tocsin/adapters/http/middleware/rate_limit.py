@@ -40,17 +40,9 @@ class Allowance(NamedTuple):
 class RateLimit(Protocol):
     """Counts requests by identity."""
 
-    async def take(self, key: str) -> Allowance | None:
-        """Take a token from a bucket. None: requests are not limited."""
+    async def take(self, key: str) -> Allowance:
+        """Take a token from a bucket."""
         ...
-
-
-class Unlimited:
-    """A `RateLimit` that permits every request."""
-
-    async def take(self, key: str) -> Allowance | None:
-        _ = key
-        return None
 
 
 class MemoryRateLimit:
@@ -90,7 +82,7 @@ class RedisRateLimit:
         self._rate = rate
         self._burst = burst
 
-    async def take(self, key: str) -> Allowance | None:
+    async def take(self, key: str) -> Allowance:
         try:
             wait, left = await self._take(keys=[f"{self._prefix}:rate:{key}"], args=[self._rate, self._burst])
         except self._errors as error:
@@ -102,9 +94,10 @@ class RedisRateLimit:
 
 
 @asynccontextmanager
-async def rate_limit(settings: Settings, clock: Clock) -> AsyncIterator[RateLimit]:
+async def rate_limit(settings: Settings, clock: Clock) -> AsyncIterator[RateLimit | None]:
+    """Yield the limit of the settings; None: requests are not limited."""
     if settings.server.rate is None:
-        yield Unlimited()
+        yield None
         return
     rate, burst = settings.server.rate, settings.server.burst
     local = MemoryRateLimit(clock, rate=rate, burst=burst)

@@ -57,9 +57,8 @@ async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Bod
         for index, ((id_, _), (claim, outcome)) in enumerate(zip(acks, outcomes, strict=True))
     ]
     failed = sum(item["status"] == "failed" for item in items)
-    answer = {"total": len(items), "acknowledged": len(items) - failed, "failed": failed, "items": items}
     response.status_code = batches.status_of_items(len(items), failed)
-    return answer
+    return {"total": len(items), "acknowledged": len(items) - failed, "failed": failed, "items": items}
 
 
 def _acks(body: Json) -> list[tuple[str, JsonValue]]:

@@ -38,8 +38,25 @@ SUMMARY: Final = (
 )
 """The fields of a job in a list."""
 TIMES: Final = (
-    *("created_at", "enqueued_at", "started_at", "scheduled_at", "completed_at", "cancelled_at", "discarded_at"),
+    "created_at",
+    "enqueued_at",
+    "started_at",
+    "scheduled_at",
+    "completed_at",
+    "cancelled_at",
+    "discarded_at",
 )
+PURGED: Final = ["available"]
+"""The states of the jobs that a purge covers."""
+CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
+"""Pauses between looks whether the history has what was stored before a request. Then the answer is a moment old."""
+DEFAULT_PER_PAGE: Final = 20
+WORKER_STATES: Final = {
+    AgentState.ENABLED: "running",
+    AgentState.DISABLED: "quiet",
+    AgentState.DRAINING: "quiet",
+    AgentState.LOST: "stale",
+}
 STATUSES: Final[Mapping[JobState | None, Sequence[Status | None]]] = {
     None: (None,),
     **dict.fromkeys(STATES, job_filter.OPEN),
@@ -56,6 +73,13 @@ _CHANGED: Final[Json] = {
     "cursor": {"type": ["string", "null"]},
     "idempotency_key": {"type": "string", "maxLength": 256},
 }
+
+QueueName: TypeAlias = Annotated[str, Path(description="The name of the queue.")]
+WorkerId: TypeAlias = Annotated[str, Path(alias="id", description="The id of the worker process.", max_length=255)]
+Page: TypeAlias = Annotated[int, Query(ge=1, le=10_000, description="The page, counted from 1.")]
+PerPage: TypeAlias = Annotated[int, Query(ge=1, le=100, description="Items of a page.")]
+
+T = TypeVar("T")
 
 router = ojs_router("/ojs/v1/admin", 404, 409, route_class=BulkRoute)
 """Its paths for several jobs come before those with an id, which would match them too."""
@@ -236,22 +260,6 @@ async def _changed(action: str, change: batches.Change, select: batches.Select |
     }
 
 
-PURGED: Final = ["available"]
-"""The states of the jobs that a purge covers."""
-_MINUTES: Final = PERIOD.total_seconds() / 60
-QueueName: TypeAlias = Annotated[str, Path(description="The name of the queue.")]
-
-
-CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
-"""Pauses between looks whether the history has what was stored before a request. Then the answer is a moment old."""
-
-Page: TypeAlias = Annotated[int, Query(ge=1, le=10_000, description="The page, counted from 1.")]
-PerPage: TypeAlias = Annotated[int, Query(ge=1, le=100, description="Items of a page.")]
-DEFAULT_PER_PAGE: Final = 20
-
-T = TypeVar("T")
-
-
 def paged(items: Sequence[T], page: int, per_page: int) -> tuple[Sequence[T], Json]:
     """Return the items of a page, and the description of the page."""
     begin = (page - 1) * per_page
@@ -264,11 +272,7 @@ async def soon_current(here: Components) -> None:
 
 
 def require_confirmation(body: Json) -> None:
-    """Check that a request confirms that it changes many jobs (ojs-admin-api §4).
-
-    Raises:
-        Problem: `confirm` is not true.
-    """
+    """Check that a request confirms that it changes many jobs (ojs-admin-api §4)."""
     if body.get("confirm") is not True:
         raise refused("confirm", "must be true, because the request changes all jobs that match", body.get("confirm"))
 
@@ -366,7 +370,8 @@ def _item(queue: QueueDetails, counts: QueueCounts) -> Json:
 
 def _throughput(counts: Sequence[QueueCounts]) -> dict[str, float]:
     def per_minute(*states: JobState) -> float:
-        return round(sum(each.ended.get(state, 0) for each in counts for state in states) / _MINUTES, 4)
+        ended = sum(each.ended.get(state, 0) for each in counts for state in states)
+        return round(ended / (PERIOD.total_seconds() / 60), 4)
 
     return {
         "processed_per_minute": per_minute("completed", "discarded"),
@@ -377,15 +382,6 @@ def _throughput(counts: Sequence[QueueCounts]) -> dict[str, float]:
 def _paused(queue: QueueDetails) -> Json:
     since = None if queue.paused is None else job_view.instant(queue.paused.since)
     return {"name": queue.name, "paused": since is not None, **({} if since is None else {"paused_at": since})}
-
-
-WORKER_STATES: Final = {
-    AgentState.ENABLED: "running",
-    AgentState.DISABLED: "quiet",
-    AgentState.DRAINING: "quiet",
-    AgentState.LOST: "stale",
-}
-WorkerId: TypeAlias = Annotated[str, Path(alias="id", description="The id of the worker process.", max_length=255)]
 
 
 @router.get("/workers", operation_id="adminListWorkers")

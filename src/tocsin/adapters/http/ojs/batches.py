@@ -212,7 +212,15 @@ class _Given:
 
     def problems(self) -> list[Problem | None]:
         """Return why jobs are invalid in an atomic batch."""
-        return [wish if isinstance(wish, Problem) else _conditional(wish) for wish in self.inputs]
+        right = "must be `ignore` or `replace` in an atomic batch"
+        return [
+            wish
+            if isinstance(wish, Problem)
+            else refused("unique.on_conflict", right, "reject")
+            if wish.unique is not None and wish.unique.on_conflict == "reject"
+            else None
+            for wish in self.inputs
+        ]
 
 
 async def _read(
@@ -228,12 +236,6 @@ async def _read(
         except Problem as problem:
             inputs.append(problem)
     return _Given(inputs, frozenset(made), is_retried)
-
-
-def _conditional(job_input: Enqueued) -> Problem | None:
-    if job_input.unique is None or job_input.unique.on_conflict != "reject":
-        return None
-    return refused("unique.on_conflict", "must be `ignore` or `replace` in an atomic batch", "reject")
 
 
 async def _each(here: Components, caller: Principal, given: _Given) -> list[Outcome | Problem]:

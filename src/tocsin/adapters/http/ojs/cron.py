@@ -21,11 +21,11 @@ from ....domain.ledger import JobNotFound
 from ....domain.schedule import parse, warnings_at
 from ....domain.text import utc_text
 from ....ports import SequenceConflict
+from ....services.apply import completed
 from ....services.calculations import Calculator, Effort
 from ....services.jobs import Job
 from ....services.jobs.registry import each
 from ..api.dependencies import Calculate, Components, Here, Precondition, Reason, both, etag
-from ..api.jobs import with_defaults
 from ..api.problems import FieldError, Problem
 from ..auth.security import Author, Reader, actor, defining, permitted, visible
 from ..middleware.idempotency import IdempotentRoute
@@ -44,12 +44,7 @@ class Toggle(BaseModel, extra="forbid"):
     enabled: bool = Field(strict=True)
 
 
-@router.post(
-    "",
-    status_code=201,
-    operation_id="registerCron",
-    responses={200: {"description": "Updated."}},
-)
+@router.post("", status_code=201, operation_id="registerCron", responses={200: {"description": "Updated."}})
 async def register_cron(
     here: Here,
     caller: Author,
@@ -68,7 +63,7 @@ async def register_cron(
     A job of that name that a CronJob cannot express is not replaced: 409 `not_expressible` names what would be lost.
     """
     policy = (await here.registry.policies.newest()).policy
-    definition = with_defaults(ojs.reading(written).definition(), here, policy)
+    definition = completed(ojs.reading(written).definition(), policy, here.settings)
     ojs.write(definition)  # rejects a definition that could not be shown again
     await here.visibility.require_name(caller, definition.name)
     await here.visibility.require_dependencies(caller, definition)

@@ -36,7 +36,6 @@ MAX_COUNTED: Final = MAX_OFFSET + MAX_LIMIT + 1
 """Dead letters that a request reads from the history."""
 MAX_READ: Final = 1_000
 """Dead letters whose events a request reads to find those of a queue."""
-HISTORY_PAGE_SIZE: Final = 1_000
 CATCH_UP_PAUSES_S: Final = (0.02, 0.05, 0.1, 0.1, 0.1, 0.2, 0.2, 0.3, 0.5)
 """Pauses between checks that the history has read the dead letters that the log had at the request."""
 
@@ -69,7 +68,7 @@ async def list_dead(
     """
     if (newest := await here.log.last("dead-letter.>")) is not None:  # a job that failed just now is listed
         await recorded_upto(here.history, Stream.LOG, newest.sequence, CATCH_UP_PAUSES_S)
-    query = DeadLetterQuery(unresolved=True, limit=HISTORY_PAGE_SIZE, cursor=cursor, namespaces=caller.reached)
+    query = DeadLetterQuery(unresolved=True, limit=1_000, cursor=cursor, namespaces=caller.reached)
     rows, searched = await _search(here, caller, query, MAX_COUNTED if queue is None else MAX_READ)
     end = offset + limit
     if queue is None:

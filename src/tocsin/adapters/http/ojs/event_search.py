@@ -37,27 +37,11 @@ _LATER: Final = (
 _FOLDED_AT_ONCE: Final = 50
 """Messages between which other requests get their turn."""
 
-
 Event: TypeAlias = tuple[Recorded[Message], dict[str, Any]]
 """A stored event, and what the client receives of it."""
 IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
 Reader: TypeAlias = JobEvents | WorkflowEvents
 """Reads the stored events of one execution."""
-
-
-def of_schedules(root: str, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
-    """Yield the events of cron jobs; a `cron.missed` stands for `count` skipped occurrences."""
-    for fact in facts:
-        if isinstance(event := fact.message, events.PublicEvent):
-            data = event.data.document()
-            yield fact, _envelope(root, fact, event.event, event.data.cron_name, data)
-
-
-def reader_of(fact: Recorded[Message]) -> Reader:
-    """Return a reader of the execution that a stored event belongs to."""
-    if is_of_workflow(fact.message):
-        return WorkflowEvents(subjects.entity_of(fact.subject).rpartition(".")[2])
-    return JobEvents()
 
 
 def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
@@ -106,9 +90,12 @@ class WindowReader:
         await self._read_executions(begin, end, window)
         async for page in window_pages(self.here, subjects.PUBLIC_EVENTS, begin, end):
             window.times.update((recorded.sequence, microseconds(recorded.time)) for recorded in page)
-            for event in of_schedules(self.here.settings.root, self._reached(page)):
-                if self.is_wanted(event[1]) and await self.here.visibility.may_see_event(self.caller, event[0]):
-                    window.events.append(event)
+            for fact in self._reached(page):
+                if isinstance(event := fact.message, events.PublicEvent):
+                    data = event.data.document()  # a `cron.missed` stands for `count` skipped occurrences
+                    shown = _envelope(self.here.settings.root, fact, event.event, event.data.cron_name, data)
+                    if self.is_wanted(shown) and await self.here.visibility.may_see_event(self.caller, fact):
+                        window.events.append((fact, shown))
         return window
 
     async def _read_executions(self, begin: int, end: int, window: Window) -> None:
@@ -135,7 +122,8 @@ class WindowReader:
             if entity in readers:
                 continue
             is_seen = await self.here.visibility.may_see_event(self.caller, fact)
-            readers[entity] = reader_of(fact) if is_seen else None
+            new = WorkflowEvents(entity.rpartition(".")[2]) if is_of_workflow(fact.message) else JobEvents()
+            readers[entity] = new if is_seen else None
             if is_seen and isinstance(fact.message, _LATER) and admission_of(fact) is None:
                 begun_before.append(fact)
         for first in range(0, len(begun_before), LOADED_TOGETHER):
@@ -186,8 +174,6 @@ LATEST: Final = 10**18 - 1
 """An instant after all others, in microseconds since 1970."""
 EARLIEST: Final = 0
 """An instant before all others."""
-
-
 MAX_LIMIT: Final = 1_000
 
 router = ojs_router("/ojs/v1/events")

@@ -131,19 +131,7 @@ class JobEvents:
             case events.Cancelled():
                 yield self._of(end, "job.cancelled", **duration)
 
-    def _of(
-        self,
-        fact: events.Admitted
-        | events.Dispatched
-        | events.Started
-        | events.RetryScheduled
-        | events.Exhausted
-        | events.Completed
-        | events.Failed
-        | events.Cancelled,
-        kind: str,
-        **data: Any,  # noqa: ANN401 - JSON
-    ) -> tuple[str, str, Json]:
+    def _of(self, fact: events.ExecutionFact, kind: str, **data: Any) -> tuple[str, str, Json]:  # noqa: ANN401 - JSON
         id_ = self.id or fact.execution_id
         return of_job(kind, id_, self.function, self.queue, job=fact.job, **self.trace, **data)
 
@@ -234,7 +222,8 @@ class WorkflowEvents:
                 pass
         match end:
             case events.Completed():
-                yield self._of_workflow("completed", **self._size(), **lasted(self.begun_at, fact.time))
+                size = {} if self.workflow is None else {"total_steps": self.total}
+                yield self._of_workflow("completed", **size, **lasted(self.begun_at, fact.time))
             case events.Failed():
                 place = {} if self.failed is None else {"failed_step_id": self.failed}
                 of_type = {"failed_step_type": self.functions[self.failed][0]} if self.failed in self.functions else {}
@@ -243,9 +232,6 @@ class WorkflowEvents:
                 yield self._of_workflow("cancelled")
             case _:
                 pass
-
-    def _size(self) -> Json:
-        return {} if self.workflow is None else {"total_steps": self.total}
 
     def _job_ended(
         self,

@@ -26,16 +26,14 @@ UNIQUE_REQUIREMENTS: Final[Mapping[str, str]] = {
     "on_conflict": "must be `reject`, `replace`, `replace_except_schedule` or `ignore`",
 }
 """Field -> what would be right."""
-
-
-# Integers stay exact beyond 2^53, where RFC 8785 rounds them: two ids that differ must not count as equal.
-
 _LEAST_WITH_EXPONENT: Final = 1e21
 _LEAST_WITHOUT_EXPONENT: Final = 1e-6
 
 
 def canonical_json(value: object) -> str:
-    """Return the canonical text of a JSON value.
+    """Return the canonical text of a JSON value (RFC 8785).
+
+    Integers stay exact beyond 2^53, where the RFC rounds them: two ids that differ must not count as equal.
 
     Raises:
         RecursionError: the value is nested too deeply.

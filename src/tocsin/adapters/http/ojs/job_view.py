@@ -52,7 +52,7 @@ def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, sta
     tags = list(plan.tags) if tree is None else about.get("tags")
     current = _current(state, planned.name)
     shown: Json = {
-        **_extra(about),
+        **(extra if isinstance(extra := about.get("extra"), dict) else {}),
         "specversion": "1.0",
         "id": job_id or about.get("id") or request.execution_id,
         "type": planned.function,
@@ -152,11 +152,6 @@ def current_step(facts: Facts) -> str:
     return next(name for name, step in state.steps.items() if step == current)
 
 
-def _extra(about: Json) -> Json:
-    extra = about.get("extra")
-    return extra if isinstance(extra, dict) else {}
-
-
 def _times(facts: Facts, state: Execution, step: str) -> Json:
     shown: Json = {}
     end = _end_of_job if is_workflow(state) else _end_of_execution
@@ -243,10 +238,8 @@ def _errors(facts: Facts, step: str, *, alone: bool) -> Iterable[Json]:
     """Yield the errors of a step; if it is `alone`, also that of the execution."""
     for fact in facts:
         match fact.message:
-            case events.RetryScheduled(step=name, attempt=attempt, error=error) if name == step:
-                yield _error(error, attempt, fact.time)
-            case events.Exhausted(step=name, attempt=attempt, error=error) if name == step:
-                yield _error(error, attempt, fact.time)
+            case (events.RetryScheduled() | events.Exhausted()) as failed if failed.step == step:
+                yield _error(failed.error, failed.attempt, fact.time)
             case events.Failed(step=name, error=failure, attempt=last, step_completed=done) if failure is not None:
                 if not alone and (name != step or done):
                     continue

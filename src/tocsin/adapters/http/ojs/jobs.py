@@ -34,18 +34,15 @@ from . import envelope, job_view, protocol
 from .protocol import Body, Id, ojs_router
 
 router = ojs_router("/ojs/v1/jobs", 404, 409, 413, route_class=IdempotentRoute)
-_ENVELOPE: Final[dict[str, Any]] = {
-    "type": {"type": "string"},
-    "args": {"type": "array"},
-    "options": {"type": "object"},
-}
 
 
 @router.post(
     "",
     status_code=201,
     operation_id="pushJob",
-    openapi_extra=protocol.body_schema("type", "args", **_ENVELOPE),
+    openapi_extra=protocol.body_schema(
+        "type", "args", type={"type": "string"}, args={"type": "array"}, options={"type": "object"}
+    ),
 )
 async def push(
     here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
@@ -114,12 +111,9 @@ async def cancel_job(
         return states is None or (not state.is_over and job_view.state_of(state) in states)
 
     if not execution.fold(match.facts).is_over:
+        cause = "by OJS client"
         await execution_requests.cancel(
-            *(here.log, match.execution_id),
-            job=match.job,
-            by=actor(caller),
-            reason="by OJS client",
-            only_if=is_chosen,
+            here.log, match.execution_id, job=match.job, by=actor(caller), reason=cause, only_if=is_chosen
         )
     match = await job_view.find(here.log, job_id)
     shown = job_view.job(match.facts, job_id=job_id)
@@ -158,7 +152,6 @@ async def defaults(here: Components, traceparent: str | None) -> envelope.Defaul
     )
 
 
-_REPLACING: Final = frozenset({"replace", "replace_except_schedule"})
 MAX_DECISION_S: Final = 15.0
 """Seconds after which a request begins no further wait for the decisions on its unique jobs."""
 _SUMMARY: Final = ("id", "type", "queue", "state")
@@ -245,11 +238,7 @@ async def enqueue_each(here: Components, caller: Principal, batch: Batch) -> lis
 
 
 async def check_room(here: Components, *wanted: Enqueued) -> None:
-    """Refuse jobs beyond a daily quota of their namespace.
-
-    Raises:
-        Problem: there is no room for all of them.
-    """
+    """Refuse jobs if a daily quota of their namespace has no room for all."""
     for problem in (await _without_room(here, wanted)).values():
         raise problem
 
@@ -340,7 +329,8 @@ async def _refused(here: Components, caller: Principal, batch: Batch, begun: Map
             execution_requests.check_size(wish)
         except JobTooLarge as error:
             refused[index] = problem_of(error)
-        if wish.unique is not None and wish.unique.on_conflict in _REPLACING and not caller.may(Permission.CANCEL):
+        replaces = wish.unique is not None and wish.unique.on_conflict in {"replace", "replace_except_schedule"}
+        if replaces and not caller.may(Permission.CANCEL):
             refused[index] = forbidden(caller, Permission.CANCEL)
     return {index: problem for index, problem in refused.items() if index not in begun}
 

@@ -15,27 +15,26 @@ LEVEL: Final = 4
 """The extensions for priorities, rate limits, queue configuration and bulk operations are not listed, because each of them requires more than the level."""
 
 CAPABILITIES: Final = (
-    *(
-        "admin_api",
-        "batch_ack",
-        "batch_enqueue",
-        "bulk_cancel",
-        "bulk_enqueue",
-        "bulk_retry",
-        "cron_jobs",
-        "dead_letter",
-    ),
-    *(
-        "delayed_jobs",
-        "events",
-        "idempotency_keys",
-        "job_ttl",
-        "long_polling",
-        "pause_resume",
-        "priority_queues",
-        "progress",
-    ),
-    *("queue_stats", "rate_limiting", "workflow_retry", "workflows"),
+    "admin_api",
+    "batch_ack",
+    "batch_enqueue",
+    "bulk_cancel",
+    "bulk_enqueue",
+    "bulk_retry",
+    "cron_jobs",
+    "dead_letter",
+    "delayed_jobs",
+    "events",
+    "idempotency_keys",
+    "job_ttl",
+    "long_polling",
+    "pause_resume",
+    "priority_queues",
+    "progress",
+    "queue_stats",
+    "rate_limiting",
+    "workflow_retry",
+    "workflows",
 )
 DRAFT: Final = "1.0.0-rc.1"
 EXTENSIONS: Final = ("progress", "admin-api")

@@ -42,7 +42,6 @@ DOCS: Final = "https://openjobspec.org/docs/errors#"
 RETRY_AFTER: Final = "1"
 """Seconds after which a request is sent again that says nothing else (ojs-errors §5.1)."""
 _RETRYABLE: Final = frozenset({429, 503})
-_MAX_REQUEST_ID_LENGTH: Final = 128
 
 
 @dataclass(frozen=True)
@@ -136,14 +135,14 @@ class OjsHeaders:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not scope["path"].startswith(PREFIX):
+        if not scope["path"].startswith(PREFIX):
             await self.app(scope, receive, send)
             return
         received = Headers(scope=scope)
         accepted = received.get("Accept", "")
         is_plain = PLAIN in accepted and MEDIA_TYPE not in accepted
         state = scope.setdefault("state", {})  # what the request says of itself
-        state["request_id"] = received.get("X-Request-Id", "")[:_MAX_REQUEST_ID_LENGTH] or new_request_id()
+        state["request_id"] = received.get("X-Request-Id", "")[:128] or new_request_id()
 
         async def with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -169,7 +168,7 @@ class OjsNegotiation:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_ojs = scope["type"] == "http" and scope["path"].startswith(PREFIX)
+        is_ojs = scope["path"].startswith(PREFIX)
         problem = _unsupported(scope["path"], Headers(scope=scope)) if is_ojs else None
         app = self.app if problem is None else as_response(problem, Request(scope))
         await app(scope, receive, send)

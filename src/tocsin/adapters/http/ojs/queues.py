@@ -23,34 +23,31 @@ from .job_view import Json
 from .protocol import ojs_router
 
 STATES: Final[tuple[JobState, ...]] = (
-    *("available", "active", "scheduled", "retryable", "pending", "completed", "cancelled", "discarded"),
+    "available",
+    "active",
+    "scheduled",
+    "retryable",
+    "pending",
+    "completed",
+    "cancelled",
+    "discarded",
 )
 """The states of jobs."""
 
-router = ojs_router("/ojs/v1/queues", 404, 409)
-
-
-# The name of an unknown queue may be misspelled, and its worker would wait in vain. Its first job may also be still to come, so
-# the answer warns, and is otherwise that of an empty queue.
-
 MAX_WARNINGS: Final = 10
 """The number of queues that an answer warns of."""
-
-
-# The cursor is the last name of a page. So a page continues correctly if jobs or queues come and go between two requests.
-
 MAX_LIMIT: Final = 1_000
 """More than the 200 of the specification: a larger page is an extension."""
 DEFAULT_LIMIT: Final = 50
-_MAX_CURSOR_LENGTH: Final = 1_000
-"""Longer than any name."""
+
+router = ojs_router("/ojs/v1/queues", 404, 409)
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="Return this many at most.")]
 Offset: TypeAlias = Annotated[
     int, Query(ge=0, le=1_000_000, description="Skip this many, from the cursor on if one is given.")
 ]
 Cursor: TypeAlias = Annotated[
-    str | None, Query(max_length=_MAX_CURSOR_LENGTH, description="Continue after a page: its `next_cursor`.")
+    str | None, Query(max_length=1_000, description="Continue after a page: its `next_cursor`.")
 ]
 
 T = TypeVar("T")
@@ -61,7 +58,8 @@ def page_of(
 ) -> tuple[Sequence[T], Json]:
     """Return a page of items that are sorted by name, and its place.
 
-    Without `next_cursor`, the list ends with this page.
+    The cursor is the last name of a page, so that a page continues correctly if items come and go between two requests. Without
+    `next_cursor`, the list ends with this page.
     """
     following = items if cursor is None else [item for item in items if name_of(item) > cursor]
     end = offset + limit
@@ -73,6 +71,9 @@ def page_of(
 
 async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
     """Return a warning for each of the first queues that do not exist yet.
+
+    The name may be misspelled, so that a worker would wait in vain. The first job may also be still to come: the answer is otherwise
+    that of an empty queue.
 
     A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. Without the log, there are none.
     """

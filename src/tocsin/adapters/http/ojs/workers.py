@@ -421,7 +421,7 @@ class FastRoutes:
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        handle = DIRECT.get(scope["path"]) if scope["type"] == "http" and scope["method"] == "POST" else None
+        handle = DIRECT.get(scope["path"]) if scope["method"] == "POST" else None
         if handle is None:
             await self.app(scope, receive, send)
             return

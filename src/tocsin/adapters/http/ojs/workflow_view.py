@@ -1,7 +1,6 @@
 """Show an execution as a workflow of the Open Job Spec (ojs-workflows §8, §9.6, §11)."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 from pydantic import JsonValue
 
@@ -35,17 +34,13 @@ SUMMARY: Final = ("id", "type", "name", "state", "metadata")
 """Fields that an answer has beside `workflow` too, where the official JavaScript SDK reads them."""
 
 
-def workflow(facts: Facts) -> Json:
+def answer(facts: Facts, **more: object) -> Json:
     """Return an execution as a workflow.
 
     Raises:
         LookupError: the facts contain no request of the execution, or it is no workflow.
     """
-    return _View(facts).show()
-
-
-def answer(facts: Facts, **more: object) -> Json:
-    shown = {**workflow(facts), **more}
+    shown = {**_View(facts).show(), **more}
     return {"workflow": shown, **{field: shown[field] for field in SUMMARY}}
 
 
@@ -154,7 +149,7 @@ class _View:
         started = [job["started_at"] for job in self.jobs.values() if "started_at" in job]
         created = self.facts[0].time if requested is None else requested.time
         ended = {Status.CANCELLED: "cancelled_at"}.get(self.state.status, "completed_at")
-        failures = list(self._failures())
+        failures = [self._failure(name, job) for name, job in self.jobs.items() if job["state"] == "discarded"]
         metadata: Json = {
             "created_at": instant(created),
             **({"started_at": min(started)} if started else {}),
@@ -170,9 +165,7 @@ class _View:
             metadata |= {"failed_step_index": failed[0]} if failed else {}
         return metadata
 
-    def _failures(self) -> Iterator[Mapping[str, Any]]:
-        for name, job in self.jobs.items():
-            if job["state"] == "discarded":
-                error = job.get("error") or {"code": "unknown", "message": "", "attempt": job["attempt"]}
-                callback = {"callback": self.callbacks[name]} if name in self.callbacks else {}
-                yield {"job_id": job["id"], **callback, **error}
+    def _failure(self, name: str, job: Json) -> Json:
+        error = job.get("error") or {"code": "unknown", "message": "", "attempt": job["attempt"]}
+        callback = {"callback": self.callbacks[name]} if name in self.callbacks else {}
+        return {"job_id": job["id"], **callback, **error}

@@ -36,12 +36,7 @@ _BODY: Final[dict[str, Any]] = {
 }
 
 
-@router.post(
-    "",
-    status_code=201,
-    operation_id="createWorkflow",
-    openapi_extra=protocol.body_schema(**_BODY),
-)
+@router.post("", status_code=201, operation_id="createWorkflow", openapi_extra=protocol.body_schema(**_BODY))
 async def create(
     here: Here, caller: Triggerer, request: Request, body: Body, response: Response, traceparent: Traceparent = None
 ) -> dict[str, Any]:
