@@ -84,11 +84,6 @@ class Entry:
     is_quiet: bool = False
     flags: str = ""
 
-    @property
-    def names_account(self) -> bool:
-        """Whether the command begins with the name of an account, as in a system crontab."""
-        return self.command.split(maxsplit=1)[0] in _NO_PROGRAMS
-
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -130,10 +125,7 @@ def _too_many(line: int, most: str) -> DefinitionError:
 
 
 def looks_like_system(path: str, text: str) -> bool:
-    """Return whether a file is a system crontab.
-
-    Its path says so, or each entry names a usual account.
-    """
+    """Return whether its path or its entries say that a file is a system crontab."""
     where = PurePath(path)
     if where.parent.name == "cron.d" or (where.name == "crontab" and where.parent.name == "etc"):
         return True
@@ -197,10 +189,7 @@ def split_input(command: str) -> tuple[str, str | None]:
 
 
 def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETERS) -> str:
-    """Return a short name for a command.
-
-    It is the first program that is no wrapper, or the script of an interpreter.
-    """
+    """Return the first program that is no wrapper, or the script of an interpreter."""
     try:
         words = shlex.split(command[:2_000].replace(";", " ; "))
     except ValueError:
@@ -277,7 +266,7 @@ def _format_findings(entries: Sequence[Entry], source: str, *, is_system: bool) 
     if is_system:
         said = "each entry is read as a time, a user and a command; pass --user if it has no users"
         yield Finding("system-crontab", said, source)
-    elif account := next((entry for entry in entries if entry.names_account), None):
+    elif account := next((entry for entry in entries if entry.command.split(maxsplit=1)[0] in _NO_PROGRAMS), None):
         said = f"the command in line {account.line} begins with an account: pass --system if each entry has a user, else --user"
         yield Finding("user-crontab", said, source)
 

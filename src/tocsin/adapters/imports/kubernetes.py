@@ -16,7 +16,17 @@ from ...domain.schedule.rules import parse_duration
 from ..files import yaml_text
 from .drafts import UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .pods import Manifest, list_of, mapping_of, report_rest, set_containers, settings_note, text_of, whole_number
+from .pods import (
+    IN_TEMPLATE,
+    Manifest,
+    list_of,
+    mapping_of,
+    report_rest,
+    set_containers,
+    settings_note,
+    text_of,
+    whole_number,
+)
 from .schedules import FIELDS, ROBFIG, Zone, fields_of, set_clock_changes, set_cron, set_interval, set_timezone
 
 MAX_DOCUMENTS: Final = 5_000
@@ -41,7 +51,6 @@ _CONTENTS: Final = ("objects", "items")
 """Where documents such as OpenShift's templates have other documents."""
 _SCHEDULES: Final = ("schedule", "schedules", "cron")
 """Fields with the schedule of other kinds, such as Argo's CronWorkflow."""
-_IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
@@ -127,10 +136,8 @@ def _draft(place: str, manifest: Mapping[str, Any], zone: Zone, now: datetime) -
     pod = mapping_of(mapping_of(job.get("template")).get("spec"))
     _set_rules(described, spec)
     _set_job(Manifest(draft, "spec.jobTemplate.spec"), job)
-    draft.fields["timeout"] = UNLIMITED
     seconds = Manifest(draft, "spec.jobTemplate.spec.template.spec").seconds(pod, "activeDeadlineSeconds")
-    if seconds:
-        draft.fields["timeout"] = f"{seconds}s"
+    draft.fields["timeout"] = f"{seconds}s" if seconds else UNLIMITED
     _set_meta(draft, metadata)
     set_containers(draft, pod, namespace)
     report_rest(draft, "spec", spec, _SPEC)
@@ -138,7 +145,7 @@ def _draft(place: str, manifest: Mapping[str, Any], zone: Zone, now: datetime) -
     report_rest(draft, "spec.jobTemplate.metadata", mapping_of(job_template.get("metadata")), _OF_SERVERS)
     report_rest(draft, "spec.jobTemplate.spec", job, _JOB)
     described_pod = mapping_of(mapping_of(job.get("template")).get("metadata"))
-    report_rest(draft, "spec.jobTemplate.spec.template.metadata", described_pod, _OF_SERVERS, instead=_IN_TEMPLATE)
+    report_rest(draft, "spec.jobTemplate.spec.template.metadata", described_pod, _OF_SERVERS, instead=IN_TEMPLATE)
     return draft
 
 
@@ -151,8 +158,7 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now
     text, zone = written.strip(), text_of(spec.get("timeZone"))
     if prefix := _PREFIX.fullmatch(text):
         text, zone = prefix["rest"].strip(), zone or prefix["zone"]
-    if not zone:
-        draft.names_no_zone = True
+    draft.names_no_zone = not zone
     if text.startswith("@every"):
         _set_every(draft, text)
         return
@@ -193,11 +199,10 @@ def _set_rules(described: Manifest, spec: Mapping[str, Any]) -> None:
     if suspend is True or (isinstance(suspend, str) and suspend.lower() in _TRUE):
         draft.fields["enabled"] = False
     draft.fields["catch_up"] = "once"
-    if (deadline := described.seconds(spec, "startingDeadlineSeconds")) is not None:
-        if deadline:
-            draft.fields["starting_deadline"] = f"{deadline}s"
-        else:
-            described.lose("startingDeadlineSeconds", 0)
+    if deadline := described.seconds(spec, "startingDeadlineSeconds"):
+        draft.fields["starting_deadline"] = f"{deadline}s"
+    elif deadline == 0:
+        described.lose("startingDeadlineSeconds", 0)
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if name in spec:
             said = f"`{name}: {show(spec[name])}` is a number of Jobs; set `retention`, a time, if the installation's does not fit"

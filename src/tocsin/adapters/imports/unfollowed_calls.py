@@ -71,8 +71,6 @@ class _Walk:
                     self._dags.add(name)
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
                 self._bound.add(name)
-            case _:
-                pass
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made_by = dotted(node.value.func).partition(".")[0]
             self._made_by.update({each.id: made_by for each in node.targets if isinstance(each, ast.Name)})
