@@ -163,7 +163,7 @@ def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None
 def settings_note(drafts: list[Draft]) -> str | None:
     """Return the settings that some containers need; None: there are no containers."""
     fields = [each for draft in drafts for each in (draft.fields, *(step.fields for step in draft.steps))]
-    works = [work for each in fields if isinstance(work := each.get("container"), dict)]
+    works: list[Mapping[str, Any]] = [work for each in fields if isinstance(work := each.get("container"), dict)]
     if not works:
         return None
     namespaces = {work.get("namespace", "default") for work in works}

@@ -200,7 +200,7 @@ async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
 
 
 async def _executions(client: Redis, among: str, before: datetime, *, but: frozenset[str] = frozenset()) -> int:
-    removed, start = 0, 0
+    start = 0
     while names := await _oldest(client, among, before, start):
         start += len(names)
         records = [execution_record(stored) for stored in await _executions_of(client, names)]
@@ -213,10 +213,9 @@ async def _executions(client: Redis, among: str, before: datetime, *, but: froze
             for record in old:
                 remove_execution(removing, record)
             await removing.execute()
-        removed += len(old)
-        if removed:
-            break
-    return removed
+        if old:
+            return len(old)
+    return 0
 
 
 async def _dead_letters(client: Redis, before: datetime) -> int:

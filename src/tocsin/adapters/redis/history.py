@@ -63,10 +63,7 @@ _INTERSECTION_LIFETIME_S: Final = 60
 
 @dataclass(frozen=True)
 class Pages(Generic[T]):
-    """A list of rows.
-
-    The set that sorts it, the sets of its conditions, and the conversion of members to rows.
-    """
+    """The set that sorts a list of rows, its conditions, and the conversion to rows."""
 
     sort: str
     order: str
@@ -111,10 +108,7 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
 
 @asynccontextmanager
 async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
-    """Yield the key of the set to read.
-
-    It has the order of the list, and only members that meet all conditions which sets express.
-    """
+    """Yield the key of the set to read, with the order and the conditions of the list."""
     ids = await _ids_with_prefix(client, listing)
     if ids is None and not listing.narrowed_by:
         yield listing.order
@@ -137,10 +131,7 @@ async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
 
 
 async def _ids_with_prefix(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
-    """Return the ids with the requested prefix if they are few.
-
-    None if they are many or no prefix is requested.
-    """
+    """Return the ids with the requested prefix; None: too many, or no prefix is requested."""
     if listing.id_prefix is None:
         return None
     bounds = f"[{listing.id_prefix}", f"({listing.id_prefix}\U0010ffff"

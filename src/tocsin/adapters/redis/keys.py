@@ -241,10 +241,7 @@ def job_row(text: str) -> JobRow:
 
 
 def aware(time: datetime) -> datetime:
-    """Return an instant in UTC.
-
-    An instant without a zone is assumed to be in UTC.
-    """
+    """Return an instant in UTC; without a zone, it is one already."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 

@@ -86,13 +86,6 @@ EXPIRED_AT_ONCE: Final = 1_000
 """The limit of executions that a transaction removes."""
 
 
-def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
-    """Return the last recorded sequence of an installation's stream, or 0."""
-    offsets = tables.offsets
-    place = (offsets.c.installation == installation, offsets.c.stream == stream.value)
-    return connection.execute(select(offsets.c.sequence).where(*place)).scalar() or 0
-
-
 def executions(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
@@ -199,10 +192,7 @@ def forget(connection: Connection) -> None:
 def _after_place(
     statement: Select[Any], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
 ) -> Select[Any]:
-    """Restrict a query to the rows after a place, and sort it.
-
-    Rows with equal `column` are ordered by id.
-    """
+    """Restrict a query to the rows after a place, and sort it by `column` and id."""
     if place is not None:
         is_duration = column is _EXECUTIONS.duration_ms
         value = literal(place.key, BigInteger) if is_duration else literal(place.time, column.type)
@@ -247,7 +237,7 @@ class SqlHistory:
         self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
-        return await self.read(partial(offset, installation=self._installation, stream=stream))
+        return await self.read(partial(kept_events.offset, installation=self._installation, stream=stream))
 
     async def record(
         self,

@@ -200,8 +200,5 @@ def job_row(row: Row) -> JobRow:
 
 
 def uuid_of(name: str) -> str:
-    """Return hip-62's key.
-
-    The name itself if it is a canonical UUID, else a UUID derived from it.
-    """
+    """Return hip-62's key: a canonical UUID itself, or a UUID derived from another name."""
     return name if _UUID.fullmatch(name) else str(uuid5(_NAMESPACE, name))

@@ -324,10 +324,7 @@ def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[Colum
 def dead_letter_conditions(
     query: DeadLetterQuery, letters: ReadOnlyColumnCollection[str, Column[Any]] = _DEAD_LETTERS
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of dead letters.
-
-    `letters`: the columns of the table, or of an alias.
-    """
+    """Return the conditions of dead letters. `letters`: the columns of an alias."""
     conditions = [] if query.job is None else [letters.job_name == query.job]
     if query.pattern is not None:
         conditions.append(letters.error_pattern == plain(query.pattern))
