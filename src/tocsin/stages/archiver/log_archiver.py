@@ -94,10 +94,7 @@ class LogArchiver:
         self._purged: dict[str, int] = {}
 
     async def note(self, error: Exception) -> None:
-        """Store the reason of a failure where `tocsin doctor` reads it.
-
-        Without an answer it is not stored.
-        """
+        """Store the reason of a failure for `tocsin doctor`, if the log answers."""
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
         try:
             state, revision = await self._commits.archive.state()
@@ -233,10 +230,7 @@ class LogArchiver:
         return 0
 
     async def _look(self, places: Mapping[str, Place], fold: FoldCopy, now: datetime) -> dict[str, Place]:
-        """Return the places of followers and stages, and since when each has not moved.
-
-        A stage holds commits for any time.
-        """
+        """Return the places of followers and stages, and since when each has not moved."""
         newest = {name: await number() for name, number in self._commits.followers.items()}
         floors = {stage: position.floor for (stage, source), position in fold.positions.items() if source == EVENTS}
         newest |= {f"stage {stage}": floors.get(stage, 0) for stage in {*fold.terms, *floors}}

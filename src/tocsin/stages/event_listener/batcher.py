@@ -62,10 +62,7 @@ class Batcher:
         self._key = key
 
     async def store(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
-        """Store events as batches, by the message id of their requests.
-
-        Return the errors of those that are not stored.
-        """
+        """Store events as batches, by message ids; return the errors of the others."""
         errors: dict[str, Exception] = {}
         for batch in _batches(events, active):
             try:
@@ -75,10 +72,7 @@ class Batcher:
         return errors
 
     async def forget(self, trigger_id: str) -> None:
-        """Remove the entry of a trigger whose durable was removed.
-
-        None of its events come again.
-        `trigger_id`: the name of the durable.
+        """Remove the entry of a trigger after its durable (`trigger_id`) was removed.
 
         Raises:
             LogUnavailable: the server did not answer.

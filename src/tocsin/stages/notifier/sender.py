@@ -210,11 +210,6 @@ class Sender:
                     self._begin(self._channels[name], message)
         await self._place.save(lambda: self.backlog.oldest, self._upto)
 
-    async def settled(self) -> None:
-        """Wait until nothing is being sent."""
-        while self._sending:
-            await asyncio.gather(*self._sending)
-
     def _drop(self, lost: NotificationFact | Waiting) -> None:
         """Forget a notification that its stream dropped."""
         _log.warning("notification dropped by a full stream", action="notification-lost", **_fields(lost))
