@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, cast
 
 from .. import subjects
-from ..domain.commit import Commit, CommitEvent, LogHead, Seal
+from ..domain.commit import Commit, LogHead, Seal
 from ..domain.events import Admitted, DefinitionFact, Dispatched, Message, Recorded, Replayed
 from ..domain.log_events import is_log_event
 from ..domain.text import utc_text
@@ -83,12 +83,8 @@ def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
     """
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):
-            yield _message(event, number, commit.at, stored)
-
-
-def _message(event: CommitEvent, number: int, at: datetime, stored: datetime) -> StoredMessage:
-    headers = {STORED: utc_text(stored, "microseconds")}
-    return StoredMessage(subjects.stream_of(event.subject), number, at, event.subject, headers, bytes(event.body))
+            stream, headers = subjects.stream_of(event.subject), {STORED: utc_text(stored, "microseconds")}
+            yield StoredMessage(stream, number, commit.at, event.subject, headers, bytes(event.body))
 
 
 _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)

@@ -33,10 +33,7 @@ class ArchiveDamaged(TocsinError):
 
 
 def commits_of(partition: int) -> str:
-    """Return the source of the commits of a partition.
-
-    The source of inputs is the name of their stream.
-    """
+    """Return the source of a partition's commits; inputs have the name of their stream."""
     return f"commits.{partition}"
 
 
@@ -302,13 +299,12 @@ class LogArchive:
         """
         state, _ = await self.state()
         newest: dict[str, Newest] = {}
-        for source, each in state.newest.items():
-            name, digest = each.segment, each.sha256
+        for source in state.newest:
             async for segment in self.back(source, state):
                 if segment.last <= ends.get(source, 0):
-                    newest[source] = Newest(name, digest, segment.last)
+                    _, manifest = self._segments[segment.name]
+                    newest[source] = Newest(segment.name, sha256(manifest).hexdigest(), segment.last)
                     break
-                name, digest = segment.previous or "", segment.previous_sha256 or ""
         return LogArchiveState(newest)
 
     async def copy_to(self, store: ArchiveStore, state: LogArchiveState) -> list[str]:

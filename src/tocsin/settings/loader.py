@@ -209,12 +209,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
                 values[path] = None if resolved == _NULL and may_be_null(path) else resolved
     if problems:
         raise SettingsError(*problems)
-    try:
-        settings = Settings(**_nested(values))
-    except ValidationError as error:
-        raise SettingsError(*_problems(error, origins)) from None
-    settings._origins.update(origins)  # noqa: SLF001 - part of this package
-    return settings
+    return _validated(_nested(values), origins)
 
 
 def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Settings:
@@ -236,13 +231,16 @@ def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Set
                 level[name] = _set_fields(section)
             level = level[name]
         level[path[-1]] = value
-    named = {**settings._origins, **dict.fromkeys(given, "command line")}  # noqa: SLF001 - part of this package
+    return _validated(values, {**settings._origins, **dict.fromkeys(given, "command line")})  # noqa: SLF001
+
+
+def _validated(values: Mapping[str, Any], origins: Mapping[FieldPath, str]) -> Settings:
     try:
-        changed = Settings(**values)
+        settings = Settings(**values)
     except ValidationError as error:
-        raise SettingsError(*_problems(error, named)) from None
-    changed._origins.update(named)  # noqa: SLF001 - part of this package
-    return changed
+        raise SettingsError(*_problems(error, origins)) from None
+    settings._origins.update(origins)  # noqa: SLF001 - part of this package
+    return settings
 
 
 def _set_fields(section: BaseModel) -> dict[str, Any]:

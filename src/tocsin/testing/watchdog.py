@@ -15,10 +15,7 @@ LOOKS: Final = 4
 
 
 class HeldUp(BaseException):
-    """An async handler holds up the event loop.
-
-    No `except Exception` of a handler catches it.
-    """
+    """An async handler holds up the event loop; no `except Exception` catches this."""
 
 
 class Watchdog:
@@ -34,10 +31,7 @@ class Watchdog:
         self._turned_at = time.monotonic()
 
     def rest(self) -> None:
-        """Note that nothing has to run.
-
-        The test has its turn, which may take any time.
-        """
+        """Note that nothing has to run: the test has its turn, which may take any time."""
         self._turned_at = None
 
     @contextmanager

@@ -1,9 +1,9 @@
 """A worker of a simulation that can be killed, and can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar, cast
@@ -190,10 +190,8 @@ class MortalChannel:
     def commands(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
         return self._channel.commands(name, agent_id, self._life.heard(receive))
 
-    @asynccontextmanager
-    async def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AsyncIterator[None]:
-        async with self._channel.tasks(name, agent_id, self._life.heard(receive)):
-            yield
+    def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
+        return self._channel.tasks(name, agent_id, self._life.heard(receive))
 
     def ends(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
         return self._channel.ends(name, agent_id, self._life.heard(receive))
@@ -329,16 +327,8 @@ class WorkerProcess:
         """Run the handlers of `handling` over a connection."""
         self._life = Life()
         self._shutdown = Shutdown()
-        mortal = Connection(
-            MortalPublisher(connection.log, self._life),
-            cast("Channel", MortalChannel(connection.agents, self._life)),
-            connection.clock,
-            connection.cancel_grace,
-            connection.concurrency,
-            connection.version,
-            connection.leader_candidate,
-            connection.shards,
-        )
+        channel = cast("Channel", MortalChannel(connection.agents, self._life))
+        mortal = replace(connection, log=MortalPublisher(connection.log, self._life), agents=channel)
         self._session = Session(options, handling.handlers, mortal, self._shutdown)
 
     async def run(self) -> None:

@@ -100,11 +100,7 @@ class AgentAnnouncer:
         """The layout of the installation, as the agent keeper last said."""
 
     async def greet(self) -> None:
-        """Learn whether this worker may take tasks; without an answer, it may.
-
-        A worker of a disabled name takes nothing, also right after its start. Without an answer of an agent
-        keeper, work goes on.
-        """
+        """Learn whether this worker may take tasks; without an answer, it may."""
         await first(self._ask(), self._answered.wait())
         if self._mode == "starting":
             advice = "no agent keeper answers; working. If no task arrives, check that the stages run (`tocsin status`)"

@@ -173,10 +173,7 @@ async def _answer(
 
 
 async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, within_s: float) -> bool:
-    """Wait for the answer of a supervisor, and resume it each second.
-
-    A command has the rights to stop its supervisor, again and again.
-    """
+    """Wait for a supervisor's answer, and resume it each second: its command may stop it."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
     while not status.done() and (left := until - loop.time()) > 0:
@@ -186,10 +183,7 @@ async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subpr
 
 
 async def _kill(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, order: Order) -> None:
-    """Kill a supervisor that does not answer.
-
-    The kernel ends its command with it, but not the processes that the command started.
-    """
+    """Kill a supervisor that does not answer, and with it its command, but no other process."""
     _signal(supervisor, signal.SIGKILL)
     _log.warning(
         "supervisor killed; processes of its command may remain", action="command-remains", command=order.argv[0]
@@ -307,10 +301,6 @@ class _Pipes:
 
 
 def _nameless_file() -> IO[bytes]:
-    """Return a file without a name.
-
-    On Linux it is in memory, so that an input with secrets reaches no disk.
-    """
-    if sys.platform != "linux":
+    if sys.platform != "linux":  # on Linux it is in memory, so that an input with secrets reaches no disk
         return tempfile.TemporaryFile(buffering=0)
     return os.fdopen(os.memfd_create("tocsin"), "w+b", buffering=0)
