@@ -24,10 +24,7 @@ class Trace:
     """The steps that the function of a graph has called so far."""
 
     def __init__(self, app: str, code: CodeType, inputs: Collection[str]) -> None:
-        """Start without steps.
-
-        `app`: the application whose steps may be called. `inputs`: the keys of the job's input.
-        """
+        """`app`: the application of the steps; `inputs`: the keys of the job's input."""
         self._inputs = inputs
         self.steps: list[dict[str, Any]] = []
         self._app = app
@@ -224,10 +221,7 @@ class Step(Generic[P, R]):
     def __init__(
         self, function: Callable[..., R], signature: Signature, handler: str, name: str, fields: Mapping[str, Any]
     ) -> None:
-        """Make a step.
-
-        `handler` is the name of the function for workers, `name` that of the step in graphs.
-        """
+        """`handler`: the name of the function for workers; `name`: of the step in graphs."""
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = signature

@@ -77,10 +77,7 @@ STORED: Final = "Tocsin-Stored"
 
 
 def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
-    """Yield the events of a commit; `stored`: the server's time (UTC).
-
-    Events of the log itself are no messages.
-    """
+    """Yield a commit's events, without the log's own; `stored`: the server's time (UTC)."""
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):
             stream, headers = subjects.stream_of(event.subject), {STORED: utc_text(stored, "microseconds")}
@@ -92,10 +89,7 @@ _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)
 
 
 def as_stored(recorded: Recorded[Message], message: StoredMessage) -> Recorded[Message]:
-    """Return an event with the server's time of its storage.
-
-    An event from which later decisions count keeps its time in the log.
-    """
+    """Return an event with the server's time, unless later decisions count from its own."""
     stored = message.headers.get(STORED)
     if stored is None or isinstance(recorded.message, _COUNTED_FROM):
         return recorded

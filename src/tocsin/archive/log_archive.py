@@ -104,10 +104,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The progress of a follower.
-
-    It is the number of its newest event, and the time (UTC) since which it has not moved.
-    """
+    """A follower's newest event by number, and since when (UTC) it stands still."""
 
     number: int
     since: datetime
@@ -293,10 +290,7 @@ class LogArchive:
         return lines
 
     async def cut(self, ends: Mapping[str, int]) -> LogArchiveState:
-        """Return the progress of the archive up to the last sequence of each source.
-
-        It has the segments that end there, or before.
-        """
+        """Return the progress with the segments up to the last sequence of each source."""
         state, _ = await self.state()
         newest: dict[str, Newest] = {}
         for source in state.newest:

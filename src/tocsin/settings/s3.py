@@ -16,10 +16,7 @@ _SLOW_CLASSES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 class S3Location(NamedTuple):
-    """A place in a bucket.
-
-    `prefix` is a path without slashes at its ends, or empty.
-    """
+    """A place in a bucket. `prefix` has no slashes at its ends, or is empty."""
 
     bucket: str
     prefix: str

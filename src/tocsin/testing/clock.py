@@ -109,10 +109,7 @@ class SimulatedClock(ManualClock):
             self._polls.pop(awake, None)
 
     def skip(self, span: timedelta) -> None:
-        """Let the wall clock run on, and no seconds count.
-
-        Waits for an instant end, and sleeps do not.
-        """
+        """Let the wall clock run on without seconds: waits for an instant end, sleeps go on."""
         self.step(span.total_seconds())
 
     def wake_polls(self) -> None:

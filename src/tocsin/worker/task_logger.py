@@ -91,10 +91,7 @@ class _TaskLogger:
         values: tuple[object, ...],
         fields: Mapping[str, object],
     ) -> Any:  # noqa: ANN401 - what the method returns
-        """Keep a line, and write it by a method of the logger.
-
-        None: it is not written.
-        """
+        """Keep a line, and write it by a method of the logger; None: dropped."""
         if not _is_written(level):  # before each value becomes a text
             return None
         try:

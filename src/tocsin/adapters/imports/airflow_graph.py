@@ -215,10 +215,7 @@ class Graphs:
                 self._settle(*statement.body)
 
     def _rounds_of(self, loop: ast.For, scope: _Scope) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the static values and the tasks of a loop's variables in each round.
-
-        An empty list: they are computed at run time.
-        """
+        """Return a loop's values and tasks in each round; empty: computed at run time."""
         targets = [loop.target] if isinstance(loop.target, ast.Name) else getattr(loop.target, "elts", [])
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         nodes, values = self._of(loop.iter, scope), self._values.of(loop.iter)

@@ -110,10 +110,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """The name in Celery's schedule.
-
-        Celery makes that of a nameless entry of its task and arguments.
-        """
+        """The name in Celery's schedule; a nameless entry has its task and arguments instead."""
         return self.name if self.is_named else repr([self.value.get(part) for part in ("task", "args", "kwargs")])
 
 

@@ -27,10 +27,7 @@ def script(
     stdin: str | None = None,
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Return the command of a shell; its standard input becomes a part of the script.
-
-    `folder`: the working folder; None: that of the worker.
-    """
+    """Return the command of a shell; its standard input becomes a part of the script."""
     if stdin is not None and PurePath(shell).name in _SHELLS:
         end = _END
         while end in stdin:

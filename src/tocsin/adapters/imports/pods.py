@@ -32,7 +32,7 @@ class Manifest:
         self.draft.add("field-not-supported", f"`{self.path}.{name}` is {show(value)}, which has no equivalent")
 
     def items(self, fields: Mapping[str, Any], name: str) -> list[Any]:
-        """Return a list; empty if it is absent. A value of another type is a finding."""
+        """Return a list; empty if absent, or of another type, which is a finding."""
         value = fields.get(name)
         if value is not None and not isinstance(value, list):
             self.lose(name, value)

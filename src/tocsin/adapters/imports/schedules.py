@@ -245,10 +245,7 @@ def _phased(interval: timedelta, anchor: datetime) -> str | None:
 
 
 def set_timezone(draft: Draft, name: str) -> bool:
-    """Set the time zone of a draft; return whether it exists.
-
-    A job with an unknown zone loses its schedule.
-    """
+    """Set the time zone of a draft; if unknown, remove its schedule and return False."""
     try:
         validate_timezone(name)
     except ScheduleError as error:

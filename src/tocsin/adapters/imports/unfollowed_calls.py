@@ -22,10 +22,7 @@ _EXECUTED: Final = frozenset({"dag", "connect"})
 def report_unfollowed(
     module: ast.Module, drafted: Draftings, *, is_read: Callable[[ast.AST], bool], lines: Container[int]
 ) -> None:
-    """Add a finding for each call that cannot be followed.
-
-    `is_read`: whether an importer read a node. `lines`: those that are reported already.
-    """
+    """Add a finding for each call that is neither read nor on a reported line."""
     calls = [call for call in _Walk(module, is_read).calls if call.lineno not in lines]
     for call in calls[:MOST]:
         said = f"`{source_of(call)}` is not followed: write by hand what it schedules"

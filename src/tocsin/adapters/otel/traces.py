@@ -114,10 +114,7 @@ class Traces:
         self._logged_at: float | None = None
 
     def take(self, messages: Iterable[Recorded[Message]], causes: Mapping[int, str]) -> None:
-        """Note the beginnings, the reports and the ends of executions.
-
-        `causes`: the names of the causes of events, by number.
-        """
+        """Note beginnings, reports and ends; `causes`: the causes of events, by number."""
         for recorded in messages:
             message = recorded.message
             source, _, place = causes.get(recorded.sequence, "").partition("-")

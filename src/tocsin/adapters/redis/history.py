@@ -92,10 +92,7 @@ async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
-    """Return the number of rows in a list.
-
-    `is_exact`: the sets express all conditions, so no row has to be read.
-    """
+    """Return the number of rows; `is_exact`: the sets express all conditions."""
     async with _opened_set(client, listing) as source:
         if is_exact:
             bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
@@ -108,7 +105,7 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
 
 @asynccontextmanager
 async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
-    """Yield the key of the set to read, with the order and the conditions of the list."""
+    """Yield the key of the set to read, with the list's order and conditions."""
     ids = await _ids_with_prefix(client, listing)
     if ids is None and not listing.narrowed_by:
         yield listing.order

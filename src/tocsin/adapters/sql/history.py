@@ -192,7 +192,7 @@ def forget(connection: Connection) -> None:
 def _after_place(
     statement: Select[Any], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
 ) -> Select[Any]:
-    """Restrict a query to the rows after a place, and sort it by `column` and id."""
+    """Restrict a query to the rows after a place, sorted by `column` and id."""
     if place is not None:
         is_duration = column is _EXECUTIONS.duration_ms
         value = literal(place.key, BigInteger) if is_duration else literal(place.time, column.type)

@@ -44,10 +44,7 @@ class SealedBatch(CheckedMessage):
     """The time at which the job was registered first; absent: an old version stored this."""
 
     def unsettled(self, floor: int) -> tuple[KnownEvent, ...]:
-        """Return the known events that may come again.
-
-        `floor`: the sequence up to which all are acknowledged.
-        """
+        """Return the known events that may come again: those after the acknowledged `floor`."""
         return tuple(event for event in self.known if event.sequence > floor)
 
 

@@ -84,10 +84,7 @@ class Debouncer:
         *,
         max_keys: int,
     ) -> None:
-        """`key`: that of the installation. `progress`: of the durables of triggers.
-
-        `max_keys`: the keys of a trigger that may have a window.
-        """
+        """`key`: the installation's. `max_keys`: the keys of a trigger that may have a window."""
         self._log = log
         self._projections = projections
         self._clock = clock

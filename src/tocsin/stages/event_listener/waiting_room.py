@@ -59,7 +59,7 @@ class WaitingRule(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, definition: JobDefinition, trigger: EventTrigger) -> "WaitingRule | None":
-        """Return the rule of a trigger; None: its executions never wait, or its events do not."""
+        """Return the rule of a trigger; None: its executions or its events never wait."""
         is_combined = trigger.debounce is not None or trigger.batch is not None
         if trigger.nats is None or is_combined or definition.partition is not None:
             return None

@@ -170,10 +170,7 @@ class Backlog:
             del self._lanes[channel]
 
     def trim(self, first: int) -> int:
-        """Remove the notifications that wait and are older than the stream; return their number.
-
-        `first`: the sequence of the first event that the stream has.
-        """
+        """Remove the waiting notifications before the stream's `first` event; return their number."""
         dropped = [
             waiting.id
             for _, lane in self.lanes()

@@ -81,10 +81,7 @@ _MAX_DOUBLINGS: Final = 12
 
 
 def next_attempt(attempts: int, raised_at: datetime, now: datetime, wait: float | None = None) -> datetime | None:
-    """Return the time of the next attempt after `attempts` failed.
-
-    `wait`: the seconds that the receiver requires. None: the notification is given up.
-    """
+    """Return the time of the next attempt, after `wait` seconds at least; None: give up."""
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(attempts - 1, _MAX_DOUBLINGS))
     if wait is not None:
         delay = max(delay, timedelta(seconds=min(wait, LONGEST_WAIT.total_seconds())))
@@ -179,10 +176,7 @@ class Sender:
             self._changed.set()
 
     async def trim(self) -> None:
-        """Forget the notifications that the full stream dropped.
-
-        So the backlog is no larger than the stream, and a dropped storm delays no other notification.
-        """
+        """Forget the notifications that the full stream dropped, so that they delay no others."""
         while True:
             await self._clock.sleep(TRIM_S)
             if number := self.backlog.trim(await self._first()):

@@ -314,7 +314,7 @@ class ContainerRun:
         return read_status(job, items_of(pods, "items"), self._container), version
 
     async def _change(self, uid: str, version: str) -> None:
-        """Wait until a pod may have changed; an event may be lost, as the next reading decides."""
+        """Wait until a pod may have changed. An event may be lost: the next reading decides."""
         query = {"watch": "true", "labelSelector": _selector(uid), "timeoutSeconds": str(_WATCH_S)}
         begun = asyncio.get_running_loop().time()
         with suppress(BuiltinFailure):

@@ -188,10 +188,7 @@ async def _failure(
 
 
 async def _read(response: httpcore.Response, limit: int, *, within: float | None = None) -> _Answer:
-    """Read the beginning of an answer.
-
-    `within`: seconds after which what has come by then is returned.
-    """
+    """Read the beginning of an answer, or the part that arrives `within` some seconds."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
     body, is_cut = bytearray(), True
     try:

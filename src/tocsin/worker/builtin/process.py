@@ -86,10 +86,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a command.
-
-    An exit code, the number of a signal, or the reason why it did not start; none of them if it cannot be ended.
-    """
+    """The end of a command: exit code, signal or failed start; none: it runs on."""
 
     exit: int | None = None
     signal: int | None = None
@@ -183,7 +180,7 @@ async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subpr
 
 
 async def _kill(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, order: Order) -> None:
-    """Kill a supervisor that does not answer, and with it its command, but no other process."""
+    """Kill a supervisor that does not answer. Its command dies too, but no other process."""
     _signal(supervisor, signal.SIGKILL)
     _log.warning(
         "supervisor killed; processes of its command may remain", action="command-remains", command=order.argv[0]
