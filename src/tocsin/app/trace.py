@@ -160,7 +160,8 @@ def trace_steps(
         _running.reset(token)
     if not trace.steps:
         trace.refuse("it calls no step. Call functions with `@app.step`; a single function needs only `@app.job`.")
-    if not _is_result(returned):
+    results = returned if isinstance(returned, _SEQUENCES) else [] if returned is None else [returned]
+    if not all(isinstance(result, StandIn) for result in results):
         trace.refuse("it returns a value of its own. Return the result of a step, a list of results, or nothing.")
     for kind, step in callbacks.items():
         trace.add_callback(kind, step)
@@ -190,12 +191,6 @@ def _lacks_loop(error: Exception) -> bool:
     *_, (frame, _) = traceback.walk_tb(error.__traceback__)
     package, _, _ = frame.f_globals.get("__name__", "").partition(".")
     return package in {"anyio", "asyncio", "sniffio"} or str(error) == "no running event loop"
-
-
-def _is_result(returned: object) -> bool:
-    if isinstance(returned, _SEQUENCES):
-        return all(isinstance(each, StandIn) for each in returned)
-    return returned is None or isinstance(returned, StandIn)
 
 
 def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:

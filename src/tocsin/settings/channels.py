@@ -189,7 +189,6 @@ class AppriseChannel(Section):
 OutsideChannel: TypeAlias = WebhookChannel | EmailChannel | AppriseChannel
 """The settings of a channel that leads out of NATS."""
 
-
 MAX_CHANNELS: Final = 50
 ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]
 

@@ -48,7 +48,6 @@ _OWN_PARAMETERS = frozenset(
 )
 """Parameters of a sign-in that Tocsin sets itself, or that would replace them."""
 
-
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(duration.parse), Field(gt=0), PlainSerializer(duration.short, return_type=str)
 ]

@@ -17,7 +17,6 @@ POLL_S: Final = 1.5
 GRID_S: Final = 0.5
 """Loops that look for work do so together, at multiples of this, because each moment costs the simulation some turns."""
 
-
 _CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week)s?\b\s*")
 _WORDS: Final = re.compile(r"\s*(\d+)\s*(second|minute|hour)s?\b\s*")
 _DAYS: Final = {"day": 1, "week": 7}
@@ -109,7 +108,7 @@ class SimulatedClock(ManualClock):
             self._polls.pop(awake, None)
 
     def skip(self, span: timedelta) -> None:
-        """Let the wall clock run on without seconds: waits for an instant end, sleeps go on."""
+        """Let the wall clock run on and no seconds count: waits for instants end, sleeps do not."""
         self.step(span.total_seconds())
 
     def wake_polls(self) -> None:

@@ -24,7 +24,6 @@ MAX_WAKES: Final = 30_000
 WAKES_PER_S: Final = 20.0
 """How often each of them may wake up in a simulated second, for any time."""
 
-
 T = TypeVar("T")
 _CUTS: Final = 100
 """How often the tasks are ended that start others when they end."""

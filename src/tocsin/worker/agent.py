@@ -33,7 +33,6 @@ GREETING_WAIT_S: Final = 2.0
 
 _log = telemetry.get_logger("tocsin.worker")
 
-
 NAMED_FOR_S: Final = 10.0
 """How long hold lists name a proposal: a stage reads only the newest hold list, and the agent keeper sends a proposal again before."""
 

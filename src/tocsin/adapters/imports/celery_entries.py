@@ -20,7 +20,6 @@ _SHORT: Final = frozenset({"s", "si"})
 _LONG: Final = frozenset({"signature", "Signature", "subtask"})
 _NOT_OPTIONS: Final = frozenset({"args", "kwargs", "options", "immutable"})
 
-
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 

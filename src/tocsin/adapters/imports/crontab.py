@@ -6,7 +6,7 @@ that a downtime missed is not made up for. Each of these is written into the job
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
@@ -48,12 +48,13 @@ _ACCOUNTS: Final = frozenset(
 """Users that a user crontab hardly names as its program."""
 _NO_PROGRAMS: Final = frozenset({"root", "nobody", "daemon", "www-data", "ubuntu"})
 """Accounts whose name is no program."""
-_WRAPPERS: Final = frozenset(
-    {"sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"}
+_RUNNERS: Final = frozenset(
+    {
+        *("sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"),
+        *("sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "php", "perl", "ruby", "node", "java"),
+    }
 )
-_INTERPRETERS: Final = frozenset(
-    {"sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "php", "perl", "ruby", "node", "java"}
-)
+"""Wrappers and interpreters."""
 _CHECKS: Final = frozenset(
     {"cd", "test", "[", "[[", "if", "export", "source", ".", "umask", "set", "exit", "sleep", "true"}
 )
@@ -188,7 +189,7 @@ def split_input(command: str) -> tuple[str, str | None]:
     return first, text if text.endswith("\n") or not text else f"{text}\n"
 
 
-def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETERS) -> str:
+def program_of(command: str) -> str:
     """Return the first program that is no wrapper, or the script of an interpreter."""
     try:
         words = shlex.split(command[:2_000].replace(";", " ; "))
@@ -205,7 +206,7 @@ def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETER
             has_file = False
         elif program in _CHECKS:
             is_check = True
-        elif re.sub(r"[\d.]+$", "", program) in skip or program in skip:
+        elif re.sub(r"[\d.]+$", "", program) in _RUNNERS or program in _RUNNERS:
             fallback, has_file = fallback or program, program == "flock"
         else:
             return re.sub(r"\.(sh|py|php|pl|rb|js|bash|jar)$", "", program)

@@ -162,7 +162,6 @@ MAX_BITS: Final = 64
 _MAX_CHAIN: Final = 200
 _MAX_RANGE: Final = 1_000
 
-
 _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -31,7 +31,6 @@ MAX_ERROR: Final = 200
 """Characters of the reason why a receiver cannot be reached."""
 _GONE: Final = 410
 
-
 T = TypeVar("T")
 
 _log: Final = telemetry.get_logger("tocsin.notifier")

@@ -55,7 +55,6 @@ _FIELDS: Final = (
     *("duration_ms", "definition", "error"),
 )
 
-
 _HANDED_OVER: Final = (
     *("job_name", "definition", "status", "was_handed_over", "recoveries", "completed_at", "scheduled_time"),
 )

@@ -30,7 +30,6 @@ _NAMESPACE: Final = UUID("7c1f0d3e-5a55-5b8e-9a3c-2f6a4d0b9e61")
 _UUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-
 _RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
 EXECUTION: Final = (*rows.EXECUTION, *_RECOVERIES, "job_state", "duration_ms")
 """The names of `execution_values`: the columns of an execution but for its `id`, and `recoveries`, which has four."""
@@ -150,7 +149,6 @@ JOB_IN_TIME: Final = (
 """`JOB_TIME`, and the columns that every row needs."""
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
-
 
 _OF_JOB: Final = [field.name for field in fields(JobRow) if field.name in JOB]
 

@@ -298,7 +298,6 @@ removed_events: Final = Table(
     sqlite_with_rowid=False,
 )
 
-
 _EXECUTIONS: Final = executions.c
 _DEAD_LETTERS: Final = dead_letters.c
 _LAST: Final = "\U0010ffff"

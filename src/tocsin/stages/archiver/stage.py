@@ -23,7 +23,6 @@ _failures: Final = telemetry.meter().create_counter(
     "tocsin_archiving_failures", description="Runs of the archiver that failed; nothing left the streams in them."
 )
 
-
 HEARTBEATS: Final = "heartbeat.>"
 MAX_REMOVED: Final = 5_000
 """Executions whose heartbeats are removed in one round."""

@@ -70,7 +70,6 @@ _OUTCOMES: Final[Mapping[type[Message], str]] = {
     NotificationSilenced: "silenced",
 }
 
-
 FIRST_DELAY: Final = timedelta(seconds=5)
 LONGEST_DELAY: Final = timedelta(minutes=15)
 GIVE_UP_AFTER: Final = timedelta(hours=24)

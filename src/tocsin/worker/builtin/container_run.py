@@ -126,11 +126,9 @@ class PodLog:
     async def _pause(self) -> None:
         if self.has_ended.is_set():
             await asyncio.sleep(_PAUSE_S)
-            return
-        try:
-            await asyncio.wait_for(self.has_ended.wait(), _PAUSE_S)
-        except TimeoutError:
-            return
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.has_ended.wait(), _PAUSE_S)
 
     def _feed(self, part: bytes) -> None:
         *ends, rest = part.split(b"\n")
@@ -314,7 +312,7 @@ class ContainerRun:
         return read_status(job, items_of(pods, "items"), self._container), version
 
     async def _change(self, uid: str, version: str) -> None:
-        """Wait until a pod may have changed. An event may be lost: the next reading decides."""
+        """Wait until a pod may have changed. Events may be lost: the next reading decides."""
         query = {"watch": "true", "labelSelector": _selector(uid), "timeoutSeconds": str(_WATCH_S)}
         begun = asyncio.get_running_loop().time()
         with suppress(BuiltinFailure):
