@@ -88,21 +88,19 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
 
 
 def _skipped(place: str, kind: str, version: str, manifest: Mapping[str, Any]) -> Finding:
+    inside = [mapping_of(each) for name in _CONTENTS for each in list_of(manifest.get(name))]
+    spec = mapping_of(manifest.get("spec"))
     if kind == "CronJob":
         said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
-        return Finding("entry-not-readable", said, place)
-    if kind.endswith("List"):
+    elif kind.endswith("List"):
         said = f"a {kind[:100]} that is inside another, or whose `items` are no list, is not read: write its items as documents"
-        return Finding("entry-not-readable", said, place)
-    inside = [mapping_of(each) for name in _CONTENTS for each in list_of(manifest.get(name))]
-    if number := sum(text_of(each.get("kind")) == "CronJob" for each in inside):
+    elif number := sum(text_of(each.get("kind")) == "CronJob" for each in inside):
         said = f"the {number:,} CronJobs in a {kind[:100]} are not read: fill it in, and import the result (`oc process -f FILE -o yaml`)"
-        return Finding("entry-not-readable", said, place)
-    spec = mapping_of(manifest.get("spec"))
-    if schedule := next((spec[name] for name in _SCHEDULES if spec.get(name)), None):
+    elif schedule := next((spec[name] for name in _SCHEDULES if spec.get(name)), None):
         said = f"the schedule {show(schedule)} of a {kind[:100]} is not read: write its job by hand"
-        return Finding("entry-not-readable", said, place)
-    return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
+    else:
+        return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
+    return Finding("entry-not-readable", said, place)
 
 
 def _parsed(text: str) -> list[object]:

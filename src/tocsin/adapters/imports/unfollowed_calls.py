@@ -74,15 +74,12 @@ class _Walk:
 
     def _run(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            if self._is_read(statement):
+            if self._is_read(statement) or isinstance(statement, ast.ClassDef) or is_main(statement):
                 continue
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                if any(last_name(each) in _EXECUTED for each in statement.decorator_list):
-                    self._enter(statement.name)
-                continue
-            if isinstance(statement, ast.ClassDef) or is_main(statement):
-                continue
-            self._run_parts(statement)
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._run_parts(statement)
+            elif any(last_name(each) in _EXECUTED for each in statement.decorator_list):
+                self._enter(statement.name)
 
     def _run_parts(self, statement: ast.stmt) -> None:
         for name, part in ast.iter_fields(statement):

@@ -69,9 +69,8 @@ class Pages(Generic[T]):
     order: str
     narrowed_by: Sequence[str]
     is_downwards: bool
-    least: int | None
-    most: int | None
-    """Inclusive bounds of the score."""
+    bounds: tuple[str, str]
+    """The least and the greatest score, inclusive."""
     ids: str
     """The set of all ids in alphabetical order."""
     id_prefix: str | None
@@ -95,8 +94,7 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
     """Return the number of rows; `is_exact`: the sets express all conditions."""
     async with _opened_set(client, listing) as source:
         if is_exact:
-            bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
-            return int(await client.zcount(source, *bounds))
+            return int(await client.zcount(source, *listing.bounds))
         total = 0
         async for members in _members(client, source, listing, None, CHUNK):
             total += len([row async for row in _rows(client, listing, members)])
@@ -141,7 +139,7 @@ async def _members(
 ) -> AsyncIterator[Sequence[Place]]:
     """Yield chunks of a set's members after a place, in order."""
     size = max(at_once, CHUNK)
-    least, most = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
+    least, most = listing.bounds
     while True:
         # Start at the score of the last member, because others may have the same score.
         if place is not None:
@@ -175,10 +173,6 @@ async def _rows(client: Redis, listing: Pages[T], members: Sequence[Place]) -> A
     for member, stored in zip(members, hashes, strict=True):
         if stored and listing.is_wanted(stored):
             yield member, listing.row(stored)
-
-
-def _bound(score: int | None, unbounded: str) -> str:
-    return unbounded if score is None else str(score)
 
 
 SCHEMA: Final = 1
@@ -361,8 +355,7 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
         order=scored_by,
         narrowed_by=narrowed_by,
         is_downwards=is_downwards,
-        least=_score(query.since) if is_bounded else None,
-        most=_score_before(query.until) if is_bounded else None,
+        bounds=_bounds(query) if is_bounded else ("-inf", "+inf"),
         ids=keys.EXECUTION_IDS,
         id_prefix=query.id_prefix,
         key=keys.execution,
@@ -380,8 +373,7 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
         order=keys.DEAD_LETTERS,
         narrowed_by=narrowed_by,
         is_downwards=query.sort == "newest",
-        least=_score(query.since),
-        most=_score_before(query.until),
+        bounds=_bounds(query),
         ids=keys.DEAD_LETTER_IDS,
         id_prefix=query.id_prefix,
         key=keys.dead_letter,
@@ -402,9 +394,6 @@ def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, 
     return has_error and stored[name].startswith(query.id_prefix or "")
 
 
-def _score(time: datetime | None) -> int | None:
-    return None if time is None else microseconds(time)
-
-
-def _score_before(time: datetime | None) -> int | None:
-    return None if time is None else microseconds(time) - 1
+def _bounds(query: ExecutionQuery | DeadLetterQuery) -> tuple[str, str]:
+    least = "-inf" if query.since is None else str(microseconds(query.since))
+    return least, "+inf" if query.until is None else str(microseconds(query.until) - 1)

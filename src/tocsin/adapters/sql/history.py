@@ -144,33 +144,29 @@ def jobs(connection: Connection) -> Sequence[JobRow]:
 
 def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
-    retention_by_job = dict(
-        connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all()
-    )
-    retentions = [
-        (timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in retention_by_job.items()
-    ]
+    retentions = connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None)))
+    cutoffs = {job: now - timedelta(seconds=seconds) for job, seconds in retentions}
+    of_jobs = [(cutoff, _EXECUTIONS.job_name == job) for job, cutoff in cutoffs.items()]
     removed, writer = 0, CountsWriter(Encoding(connection.dialect.name))
-    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(retention_by_job)]), *retentions]:
+    for cutoff, condition in [(now - after, _EXECUTIONS.job_name.not_in(cutoffs)), *of_jobs]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
-        old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
-        statement = select(_EXECUTIONS.execution_id, _EXECUTIONS.occurrence_id, *COUNTED).where(*old, *condition)
+        old = (_EXECUTIONS.scheduled_time < cutoff, _EXECUTIONS.completed_at < cutoff)
+        statement = select(_EXECUTIONS.execution_id, _EXECUTIONS.occurrence_id, *COUNTED).where(*old, condition)
         expired: Any = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
         ids = [row.execution_id for row in expired]
         for table in (tables.executions, tables.execution_tags):
             connection.execute(delete(table).where(table.c.execution_id.in_(ids)))
         # A fan-out has one event under an id without a row, which its executions name.
         kept_events.forget_executions(connection, {*ids, *filter(None, (row.occurrence_id for row in expired))})
-        kept_events.forget_times(connection, {row.job for row in expired}, now - retention)
+        kept_events.forget_times(connection, {row.job for row in expired}, cutoff)
         gone = Counter(filter(None, map(count_key, expired)))  # an ended row has the fields that a count has
         writer.change(connection, {key: -count for key, count in gone.items()})
         removed += len(expired)
         if removed == EXPIRED_AT_ONCE:
             break
-    spans = expire_passed(connection, now - after, _PASSED.job_name.not_in(retention_by_job), limit=EXPIRED_AT_ONCE)
-    for job, seconds in retention_by_job.items():
-        before = now - timedelta(seconds=seconds)
-        spans += expire_passed(connection, before, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
+    spans = expire_passed(connection, now - after, _PASSED.job_name.not_in(cutoffs), limit=EXPIRED_AT_ONCE)
+    for job, cutoff in cutoffs.items():
+        spans += expire_passed(connection, cutoff, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
     letters = select(_DEAD_LETTERS.letter_id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
     resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
     connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.letter_id.in_(resolved)))

@@ -123,7 +123,9 @@ class LogArchiver:
         state = msgspec.structs.replace(stored, places=await self._look(stored.places, fold, now), failure=None)
         state, is_more = await self._archive_commits(state, end.sequence, now)
         for stream in INPUTS:
-            state, has_more = await self._archive_inputs(stream, fold, state, now)
+            takers = fold.terms.keys() & self._commits.takers.get(stream, frozenset())
+            taken = min(_floor(fold, stream.value, takers), await self._purge.decided(stream))
+            state, has_more = await self._archive_messages(stream, taken, state, now)
             is_more = is_more or has_more
         if self._keeping.output:
             lines = await self._streams.extent(Stream.OUTPUT)
@@ -153,13 +155,6 @@ class LogArchiver:
                 if batch.caught_up:
                     break
         return await self._write(state, segment_of, now, chain.head, is_more=False)
-
-    async def _archive_inputs(
-        self, stream: Stream, fold: FoldCopy, state: LogArchiveState, now: datetime
-    ) -> tuple[LogArchiveState, bool]:
-        takers = fold.terms.keys() & self._commits.takers.get(stream, frozenset())
-        taken = min(_floor(fold, stream.value, takers), await self._purge.decided(stream))
-        return await self._archive_messages(stream, taken, state, now)
 
     async def _archive_messages(
         self, stream: Stream, upto: int, state: LogArchiveState, now: datetime

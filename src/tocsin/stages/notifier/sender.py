@@ -197,7 +197,7 @@ class Sender:
         while decided:
             await self._store(decided[:AT_ONCE])
             del decided[:AT_ONCE]
-        for name, lane in self.backlog.lanes():
+        for name, lane in self.backlog.lanes.items():
             if name in self._channels:
                 for message in lane.due(now):
                     self._begin(self._channels[name], message)
