@@ -282,9 +282,7 @@ class Handling:
             finally:
                 self.running -= 1
 
-        return Handler(
-            handler.name, handle, is_async=True, parameters=handler.parameters, is_builtin=handler.is_builtin
-        )
+        return replace(handler, function=handle, is_async=True)
 
     def _fail(self, step: str, function: str) -> None:
         for injected in self.injected:

@@ -31,7 +31,6 @@ class Task:
 
     Attributes:
         call: the call of its operator, or of its function.
-        line: the line.
         group: the group around it.
         function: the decorated function, of a task of the TaskFlow API.
         settings: the arguments of the decorator and of `override`.

@@ -80,7 +80,8 @@ def settings_note(drafts: list[Draft]) -> str | None:
     commands = [work for draft in drafts for work in (draft.command, *(step.command for step in draft.steps)) if work]
     if not commands:
         return None
-    interpreters = {_absolute(work.get("interpreter", [_DEFAULT_SHELL])[0]) for work in commands}
+    programs = {work.get("interpreter", [_DEFAULT_SHELL])[0] for work in commands}
+    interpreters = {name if name.startswith("/") else f"/PATH/OF/{name}" for name in programs}
     folders = {work["cwd"] for work in commands if "cwd" in work}
     variables = {name for work in commands for name in work.get("env", {})}
     return worker_note(
@@ -93,8 +94,3 @@ def worker_note(builtin: str, **settings: Sequence[str]) -> str:
     texts = (f"{name}: [{', '.join(values)}]" for name, values in settings.items() if values)
     written = f"builtin: {{ {builtin}: {{ {', '.join(texts)} }} }}"
     return f"start a worker with `--builtin {builtin}` and the settings {written}"
-
-
-def _absolute(program: str) -> str:
-    """Return the path of a program, with a placeholder for an unknown folder."""
-    return program if program.startswith("/") else f"/PATH/OF/{program}"

@@ -66,7 +66,6 @@ class Entry:
     """One entry.
 
     Attributes:
-        line: its number.
         text: the line as written.
         times: five fields, or a single `@` word.
         user: the user of a system crontab.
@@ -108,7 +107,9 @@ def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
             continue
         if variable := _VARIABLE.fullmatch(stripped):
             name = variable["double"] or variable["single"] or variable["bare"]
-            environment[name] = _unquoted(variable["value"])
+            value = variable["value"]
+            is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            environment[name] = value[1:-1] if is_quoted else value
             if len(environment) > MAX_VARIABLES:
                 raise _too_many(number, f"{MAX_VARIABLES:,} variables")
             continue
@@ -167,12 +168,6 @@ def _words(text: str, count: int) -> tuple[tuple[str, ...], str]:
         words.append(found[1])
         at = found.end()
     return tuple(words), text[at:]
-
-
-def _unquoted(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value
 
 
 def split_input(command: str) -> tuple[str, str | None]:

@@ -31,9 +31,7 @@ class Call:
     Attributes:
         name: the last part of the function's name.
         full: the whole name, dotted.
-        args, keywords: the arguments.
         text: the source.
-        line: the line.
     """
 
     name: str

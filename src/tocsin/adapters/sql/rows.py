@@ -76,24 +76,15 @@ def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
 
 def _shown(row: Row) -> dict[str, Any]:
     started_at = row.started_at if row.status == "running" or row.duration_ms is not None else None
-    return row._asdict() | {"started_at": started_at, "duration_ms": _duration_ms(row)}
-
-
-def _duration_ms(row: Row) -> int | None:
-    duration: int | None = row.duration_ms
-    if duration != MAX_INTEGER:
-        return duration
-    took: timedelta = row.completed_at - row.started_at
-    return took // _MILLISECOND
+    duration = row.duration_ms
+    if duration == MAX_INTEGER:
+        duration = (row.completed_at - row.started_at) // _MILLISECOND
+    return row._asdict() | {"started_at": started_at, "duration_ms": duration}
 
 
 def _step_record(step: dict[str, Any]) -> StepRecord:
-    times = {name: _time(step[name]) for name in ("started_at", "ended_at")}
-    return StepRecord(**{**step, **times})
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+    began, ended = (text and datetime.fromisoformat(text) for text in (step["started_at"], step["ended_at"]))
+    return StepRecord(**step | {"started_at": began, "ended_at": ended})
 
 
 _OF_ROW: Final = [field.name for field in fields(ExecutionRow)]

@@ -41,7 +41,7 @@ class SealedBatch(CheckedMessage):
     known: tuple[KnownEvent, ...] = ()
     """Events that may not be acknowledged yet."""
     registered_at: datetime | None = None
-    """The time at which the job was registered first; absent: an old version stored this."""
+    """The time at which the job was registered first."""
 
     def unsettled(self, floor: int) -> tuple[KnownEvent, ...]:
         """Return the known events that may come again: those after the acknowledged `floor`."""
@@ -91,7 +91,7 @@ class Batcher:
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
             progress = await self._streams.progress(active.durable)
             unsettled = () if before is None else before.unsettled(progress.floor)
-            if before is not None and unsettled and before.registered_at in {None, active.registered_at}:
+            if before is not None and unsettled and before.registered_at == active.registered_at:
                 # The process that sealed the batch may have died before it stored the request.
                 await self._publish(active, before.request)
             names = set() if before is None else {event.name for event in before.known}
