@@ -108,7 +108,7 @@ class SimulatedClock(ManualClock):
             self._polls.pop(awake, None)
 
     def skip(self, span: timedelta) -> None:
-        """Let the wall clock run on and no seconds count: waits for instants end, sleeps do not."""
+        """Let the wall clock run on: waits for an instant end, and sleeps do not."""
         self.step(span.total_seconds())
 
     def wake_polls(self) -> None:

@@ -15,7 +15,10 @@ LOOKS: Final = 4
 
 
 class HeldUp(BaseException):
-    """An async handler holds up the event loop; no `except Exception` catches this."""
+    """An async handler holds up the event loop.
+
+    No `except Exception` of a handler catches it.
+    """
 
 
 class Watchdog:

@@ -71,7 +71,6 @@ class StartedTasks:
 
     @property
     def all(self) -> "tuple[asyncio.Task[Any], ...]":
-        """Return the tasks."""
         return tuple(self._tasks)
 
     def start(
@@ -203,7 +202,6 @@ class Pace:
     """The frequency at which the handlers of one function wake up."""
 
     def __init__(self, clock: Clock) -> None:
-        """Count by the seconds of `clock`."""
         self._clock = clock
         self._wakes = 0.0
         self._at = clock.monotonic()
@@ -246,7 +244,6 @@ class Handling:
             self.handlers[handler.name] = self._wrapped(handler)
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
     @property
@@ -321,7 +318,6 @@ class WorkerProcess:
     """One run of a worker, until it is killed."""
 
     def __init__(self, options: Options, handling: Handling, connection: Connection) -> None:
-        """Run the handlers of `handling` over a connection."""
         self._life = Life()
         self._shutdown = Shutdown()
         channel = cast("Channel", MortalChannel(connection.agents, self._life))

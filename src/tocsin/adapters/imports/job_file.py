@@ -38,7 +38,6 @@ class JobFile:
         return sum(finding.is_loss for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report of `--output json`."""
         return {
             "jobs": list(self.jobs),
             "losses": self.losses,

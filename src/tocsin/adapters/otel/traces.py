@@ -127,7 +127,6 @@ class Traces:
                 self._note_end(recorded, message)
 
     async def run(self) -> None:
-        """Export until cancelled."""
         _lost_traces.add(0)  # so that a dashboard sees the first loss
         try:
             while True:

@@ -201,7 +201,6 @@ class RedisHistory:
     """The history of a Redis client. A method may also raise `redis.exceptions.RedisError`."""
 
     def __init__(self, client: Redis, *, installation: str = "") -> None:
-        """Record the streams of `installation`."""
         self._client = client
         self._installation = installation
         self._recording = BatchWriter(client, installation)

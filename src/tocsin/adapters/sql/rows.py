@@ -151,7 +151,6 @@ def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
 
 
 def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
-    """Return the columns `JOB_IN_TIME`."""
     return (
         *job_time_values(record, encoding)[:-1],
         record.id,
@@ -166,7 +165,6 @@ def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
 
 
 def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding) -> Values:
-    """Return the columns `JOB`."""
     return (
         *job_in_time_values(record, encoding),
         record.schedule_type,

@@ -159,7 +159,6 @@ class LogArchiver:
     async def _archive_messages(
         self, stream: Stream, upto: int, state: LogArchiveState, now: datetime
     ) -> tuple[LogArchiveState, bool]:
-        """Archive messages of a stream up to a sequence."""
         source, segment_of = stream.value, _Portion()
         extent = await self._streams.extent(stream)
         async for page in self._streams.messages(stream, after=state.last(source), upto=upto):

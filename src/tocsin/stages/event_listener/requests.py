@@ -203,7 +203,6 @@ def waiting_event(active: ActiveTrigger, request: Publish) -> WaitingEvent | Non
 
 
 def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str, hops: int = 0) -> EventReference:
-    """Return the place of an event."""
     return EventReference(
         stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time, hops=hops
     )

@@ -49,7 +49,6 @@ class TriggerIndex:
     """Follows which triggers are in force: none of paused, disabled or deleted jobs."""
 
     def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, settings: Settings) -> None:
-        """`settings`: they say what triggers may name."""
         self._log = log
         self._clock = clock
         self._ledgers = LedgerReader(log)
@@ -150,7 +149,6 @@ class TriggerIndex:
                 await self._clock.sleep(RETRY_S)
 
     def _choose(self) -> None:
-        """Set the triggers in force."""
         triggers = {ids.event_durable(job.name, trigger.source): (job, trigger) for job, trigger in self._all()}
         self.needed = frozenset(triggers)
         self.active = {

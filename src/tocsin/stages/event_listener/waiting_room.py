@@ -88,7 +88,6 @@ class WaitingRoom:
     """Says how many executions of a job events may start."""
 
     def __init__(self, clock: Clock, fold: Callable[[], Fold]) -> None:
-        """`fold`: returns the fold of the process."""
         self._fold = fold
         self._clock = clock
         self._jobs: dict[str, _Job] = {}

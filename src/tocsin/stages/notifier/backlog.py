@@ -88,7 +88,6 @@ class Lane:
         )
 
     def due(self, now: datetime) -> list[OpenMessage]:
-        """Return the messages to send now."""
         return [
             message
             for message in self.messages.values()
@@ -112,7 +111,6 @@ class Backlog:
         return min(sequences, default=None)
 
     def learn(self, recorded: Recorded[Message]) -> None:
-        """Apply an event."""
         match recorded.message:
             case NotificationRaised() as fact:
                 waiting = Waiting(

@@ -240,7 +240,6 @@ class Sender:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, channel: NotificationChannel, message: OpenMessage) -> None:
-        """Send a message, and store the answer."""
         try:
             raised = await self._raised(message)
             if raised is None:

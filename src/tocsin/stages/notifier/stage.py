@@ -77,7 +77,6 @@ class Notifier:
 
     @classmethod
     def of(cls, context: StageContext) -> "Notifier":
-        """Return the notifier of a process."""
         settings = context.settings.notifications
         sender = Sender(
             context.log,

@@ -270,7 +270,6 @@ class _Pipes:
         stack.callback(self._close_all)
 
     def pipe(self) -> tuple[int, int]:
-        """Return both ends of a new pipe."""
         ends = os.pipe()
         self._open.update(ends)
         return ends
