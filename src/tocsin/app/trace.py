@@ -91,7 +91,7 @@ class Trace:
         self, step: "Step[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Mapping[str, object]:
         try:
-            return step.signature.bound(args, kwargs)
+            return step.signature.call.bind(*args, **kwargs).arguments
         except TypeError as error:
             self.refuse(
                 f"it calls {step.name}({step.signature.shape}): {error}. Write the arguments without the context."

@@ -200,12 +200,10 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
                 raise CutOffError("the file is empty")
             manifest = Manifest.decode(first)
             head, checkpoints = [first], list[SignedCheckpoint]()
-            following = next(lines, None)
-            while following is not None and following.startswith(_CHECKPOINT):
+            while (following := next(lines, b"")).startswith(_CHECKPOINT):
                 head.append(following)
                 checkpoints.append(_checkpoint(following, number=len(head)))
-                following = next(lines, None)
-            rest = lines if following is None else chain([following], lines)
+            rest = chain([following], lines) if following else lines
             yield Export(manifest, _messages(rest, head), checkpoints)
 
 

@@ -232,12 +232,7 @@ def _tell(control_fd: int, word: bytes) -> None:
 async def _read_all(stream: IO[bytes]) -> bytes:
     """Return the answer of a supervisor, and none of one that is too long."""
     answer = bytearray()
-
-    def take(part: bytes) -> None:
-        nonlocal answer
-        answer += part[: MAX_ANSWER + 1 - len(answer)]
-
-    await _follow(stream, take)
+    await _follow(stream, lambda part: answer.extend(part[: MAX_ANSWER + 1 - len(answer)]))
     return bytes(answer) if len(answer) <= MAX_ANSWER else b""
 
 
