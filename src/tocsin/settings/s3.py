@@ -54,7 +54,7 @@ class S3(Section):
     What is not set comes from the standard variables of AWS (`AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` …), and credentials then from the role of the pod, the container or the machine.
     """
 
-    endpoint: Annotated[str | None, AfterValidator(origin)] = None
+    endpoint: Annotated[str, AfterValidator(origin)] | None = None
     """URL of the store, such as `https://minio.example.com:9000`; by default AWS."""
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
     """Region of the bucket; by default `AWS_REGION`, or `us-east-1`."""
