@@ -364,10 +364,8 @@ class Graphs:
             return None
         if name == "TaskGroup":
             call = self._values.of(node)
-            group_id = (
-                (call.keywords.get("group_id") or (call.args or ("group",))[0]) if isinstance(call, Call) else "group"
-            )
-            return Group(str(group_id) if isinstance(group_id, str) else "group", scope.group)
+            named = (call.keywords.get("group_id") or next(iter(call.args), None)) if isinstance(call, Call) else None
+            return Group(named if isinstance(named, str) else "group", scope.group)
         if name in {"set_upstream", "set_downstream"} and isinstance(node.func, ast.Attribute):
             owner = self._of(node.func.value, scope)
             for argument in node.args:

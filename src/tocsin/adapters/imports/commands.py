@@ -57,8 +57,7 @@ def allowed_variables(draft: Draft, environment: Mapping[str, str]) -> dict[str,
 
 
 def argument(text: str) -> str:
-    escaped: str = literal(_BRACES.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text))
-    return escaped
+    return str(literal(_BRACES.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)))
 
 
 def fields_with_work(draft: Draft) -> dict[str, JsonValue]:

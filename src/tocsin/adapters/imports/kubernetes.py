@@ -14,19 +14,9 @@ from ...domain.definition import DefinitionError, shorten, show
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.rules import parse_duration
 from ..files import yaml_text
-from .drafts import UNLIMITED, Draft, Draftings
+from .drafts import IN_TEMPLATE, UNLIMITED, Draft, Draftings
 from .findings import Finding
-from .pods import (
-    IN_TEMPLATE,
-    Manifest,
-    list_of,
-    mapping_of,
-    report_rest,
-    set_containers,
-    settings_note,
-    text_of,
-    whole_number,
-)
+from .pods import Manifest, list_of, mapping_of, report_rest, set_containers, settings_note, text_of, whole_number
 from .schedules import FIELDS, ROBFIG, Zone, fields_of, set_clock_changes, set_cron, set_interval, set_timezone
 
 MAX_DOCUMENTS: Final = 5_000

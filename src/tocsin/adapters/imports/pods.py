@@ -14,7 +14,7 @@ from ...domain.definition.container_work import KubernetesName, Quantity
 from ...domain.definition.image import ImageError, read_image
 from ...domain.duration import MAX_DURATION_S
 from .commands import allowed_variables, argument, worker_note
-from .drafts import Draft, Names, StepDraft, function_name
+from .drafts import IN_TEMPLATE, Draft, Names, StepDraft, function_name
 
 MAX_REPORTED: Final = 30
 """Findings about fields of one part of a manifest."""
@@ -128,7 +128,6 @@ _USUAL: Final = {
     "terminationMessagePolicy": "File",
 }
 """Defaults that the API server fills in."""
-IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(KubernetesName)
 _QUANTITY: Final[TypeAdapter[str]] = TypeAdapter(Quantity)
