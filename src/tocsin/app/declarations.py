@@ -47,13 +47,11 @@ from .trace import Step, trace_steps
 P = ParamSpec("P")
 R = TypeVar("R")
 
-
 Calendars: TypeAlias = Mapping[str, Mapping[str, object]]
 """Calendars with their dates, by name."""
 
 NO_CALENDARS: Final[Calendars] = {}
 _SOURCE: Final = "Tocsin(calendars=…)"
-
 
 Duration: TypeAlias = float | str
 """Seconds, or text such as `30m`."""
@@ -367,7 +365,9 @@ class Declarations:
         return Step(function, signature, handler, name, fields)
 
     def _checked(self, function: Callable[..., object], name: str | None) -> tuple[Signature, str]:
-        _refuse_decorated(function)
+        if isinstance(function, Job):
+            reason = f"this is the job `{function.name}` already. Decorate it once; for another job, decorate another function."
+            raise SignatureError("not-a-function", function.function.__qualname__, reason)
         signature = Signature.of(function)
         return signature, default_name(function) if name is None else name
 
@@ -392,14 +392,6 @@ class Declarations:
             first, second = (f"{each.function.__module__}.{each.function.__qualname__}()" for each in (other, job))
             reason = f"defined 2 times: {first} and {second}; pass another `name` to one of the decorators"
             raise DefinitionError(DefinitionProblem(reason, job=f"job `{job.name}`", code="duplicate-name"))
-
-
-def _refuse_decorated(function: object) -> None:
-    if isinstance(function, Job):
-        reason = (
-            f"this is the job `{function.name}` already. Decorate it once; for another job, decorate another function."
-        )
-        raise SignatureError("not-a-function", function.function.__qualname__, reason)
 
 
 def _description(function: Callable[..., object]) -> dict[str, str]:

@@ -160,14 +160,6 @@ class Signature:
         """The parameters that the input fills, as text: `day, limit=…`."""
         return ", ".join(f"{p.name}" if p.is_required else f"{p.name}=…" for p in self.parameters.values())
 
-    def bound(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the arguments of a call without the context, by parameter.
-
-        Raises:
-            TypeError: an argument is missing, unknown, or passed twice.
-        """
-        return self.call.bind(*args, **kwargs).arguments
-
     def schema(self) -> dict[str, JsonValue]:
         """Return the JSON Schema of the input."""
         schemas, definitions = TypeAdapter.json_schemas(

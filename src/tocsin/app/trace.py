@@ -24,10 +24,7 @@ class Trace:
     """The steps that the function of a graph has called so far."""
 
     def __init__(self, app: str, code: CodeType, inputs: Collection[str]) -> None:
-        """Start without steps.
-
-        `app`: the application whose steps may be called. `inputs`: the keys of the job's input.
-        """
+        """`app`: the application of the steps; `inputs`: the keys of the job's input."""
         self._inputs = inputs
         self.steps: list[dict[str, Any]] = []
         self._app = app
@@ -94,7 +91,7 @@ class Trace:
         self, step: "Step[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> Mapping[str, object]:
         try:
-            return step.signature.bound(args, kwargs)
+            return step.signature.call.bind(*args, **kwargs).arguments
         except TypeError as error:
             self.refuse(
                 f"it calls {step.name}({step.signature.shape}): {error}. Write the arguments without the context."
@@ -163,7 +160,8 @@ def trace_steps(
         _running.reset(token)
     if not trace.steps:
         trace.refuse("it calls no step. Call functions with `@app.step`; a single function needs only `@app.job`.")
-    if not _is_result(returned):
+    results = returned if isinstance(returned, _SEQUENCES) else [] if returned is None else [returned]
+    if not all(isinstance(result, StandIn) for result in results):
         trace.refuse("it returns a value of its own. Return the result of a step, a list of results, or nothing.")
     for kind, step in callbacks.items():
         trace.add_callback(kind, step)
@@ -195,12 +193,6 @@ def _lacks_loop(error: Exception) -> bool:
     return package in {"anyio", "asyncio", "sniffio"} or str(error) == "no running event loop"
 
 
-def _is_result(returned: object) -> bool:
-    if isinstance(returned, _SEQUENCES):
-        return all(isinstance(each, StandIn) for each in returned)
-    return returned is None or isinstance(returned, StandIn)
-
-
 def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
     """Yield the steps to whose results bindings refer."""
     for binding in bindings:
@@ -224,10 +216,7 @@ class Step(Generic[P, R]):
     def __init__(
         self, function: Callable[..., R], signature: Signature, handler: str, name: str, fields: Mapping[str, Any]
     ) -> None:
-        """Make a step.
-
-        `handler` is the name of the function for workers, `name` that of the step in graphs.
-        """
+        """`handler`: the name of the function for workers; `name`: of the step in graphs."""
         functools.update_wrapper(self, function)
         self.function = function
         self.signature = signature

@@ -125,7 +125,6 @@ class RangeDigest:
         self.last = message.sequence
 
     def hexdigest(self) -> str:
-        """Return the digest of the messages until now."""
         return self._digest.hexdigest()
 
 

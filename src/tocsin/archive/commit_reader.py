@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, cast
 
 from .. import subjects
-from ..domain.commit import Commit, CommitEvent, LogHead, Seal
+from ..domain.commit import Commit, LogHead, Seal
 from ..domain.events import Admitted, DefinitionFact, Dispatched, Message, Recorded, Replayed
 from ..domain.log_events import is_log_event
 from ..domain.text import utc_text
@@ -77,18 +77,11 @@ STORED: Final = "Tocsin-Stored"
 
 
 def events_of(commit: Commit, stored: datetime) -> Iterator[StoredMessage]:
-    """Yield the events of a commit; `stored`: the server's time (UTC).
-
-    Events of the log itself are no messages.
-    """
+    """Yield a commit's events, without the log's own; `stored`: the server's time (UTC)."""
     for number, event in enumerate(commit.events, commit.first):
         if not is_log_event(event.subject):
-            yield _message(event, number, commit.at, stored)
-
-
-def _message(event: CommitEvent, number: int, at: datetime, stored: datetime) -> StoredMessage:
-    headers = {STORED: utc_text(stored, "microseconds")}
-    return StoredMessage(subjects.stream_of(event.subject), number, at, event.subject, headers, bytes(event.body))
+            stream, headers = subjects.stream_of(event.subject), {STORED: utc_text(stored, "microseconds")}
+            yield StoredMessage(stream, number, commit.at, event.subject, headers, bytes(event.body))
 
 
 _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)
@@ -96,10 +89,7 @@ _COUNTED_FROM: Final = (DefinitionFact, Admitted, Dispatched, Replayed)
 
 
 def as_stored(recorded: Recorded[Message], message: StoredMessage) -> Recorded[Message]:
-    """Return an event with the server's time of its storage.
-
-    An event from which later decisions count keeps its time in the log.
-    """
+    """Return an event with the server's time, unless later decisions count from its own."""
     stored = message.headers.get(STORED)
     if stored is None or isinstance(recorded.message, _COUNTED_FROM):
         return recorded

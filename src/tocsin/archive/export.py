@@ -137,39 +137,21 @@ async def write(
     checkpoints: Iterable[SignedCheckpoint] = (),
 ) -> Counter[Stream]:
     """Write an export; return the number of messages of each stream."""
-    ending = _Ending(manifest)
-    out.write(ending.begin())
+    digest, counts = sha256(), Counter[Stream]()
+
+    def put(line: bytes) -> None:
+        digest.update(line)
+        out.write(line)
+
+    put(manifest.encode())
     for checkpoint in checkpoints:
-        out.write(ending.put(_line(checkpoint.encode())))
+        put(_line(checkpoint.encode()))
     async for message in messages:
-        out.write(ending.take(message))
-    out.write(ending.end())
-    return ending.counts
-
-
-class _Ending:
-    """Counts and digests lines for the trailer."""
-
-    def __init__(self, manifest: Manifest) -> None:
-        self._manifest = manifest
-        self._digest = sha256()
-        self.counts: Counter[Stream] = Counter()
-
-    def begin(self) -> bytes:
-        return self.put(self._manifest.encode())
-
-    def take(self, message: StoredMessage) -> bytes:
-        self.counts[message.stream] += 1
-        return self.put(encode(message))
-
-    def end(self) -> bytes:
-        streams = {stream.value: self.counts[stream] for stream in self._manifest.selection.streams}
-        digest = self._digest.hexdigest()
-        return _line({"end": True, "messages": self.counts.total(), "streams": streams, "sha256": digest})
-
-    def put(self, line: bytes) -> bytes:
-        self._digest.update(line)
-        return line
+        counts[message.stream] += 1
+        put(encode(message))
+    streams = {stream.value: counts[stream] for stream in manifest.selection.streams}
+    put(_line({"end": True, "messages": counts.total(), "streams": streams, "sha256": digest.hexdigest()}))
+    return counts
 
 
 def encode(message: StoredMessage) -> bytes:
@@ -218,12 +200,10 @@ def open_export(path: Path, standard_input: BinaryIO | None = None) -> Iterator[
                 raise CutOffError("the file is empty")
             manifest = Manifest.decode(first)
             head, checkpoints = [first], list[SignedCheckpoint]()
-            following = next(lines, None)
-            while following is not None and following.startswith(_CHECKPOINT):
+            while (following := next(lines, b"")).startswith(_CHECKPOINT):
                 head.append(following)
                 checkpoints.append(_checkpoint(following, number=len(head)))
-                following = next(lines, None)
-            rest = lines if following is None else chain([following], lines)
+            rest = chain([following], lines) if following else lines
             yield Export(manifest, _messages(rest, head), checkpoints)
 
 

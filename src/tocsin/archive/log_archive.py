@@ -33,10 +33,7 @@ class ArchiveDamaged(TocsinError):
 
 
 def commits_of(partition: int) -> str:
-    """Return the source of the commits of a partition.
-
-    The source of inputs is the name of their stream.
-    """
+    """Return the source of a partition's commits; inputs have the name of their stream."""
     return f"commits.{partition}"
 
 
@@ -107,10 +104,7 @@ class Newest(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """The progress of a follower.
-
-    It is the number of its newest event, and the time (UTC) since which it has not moved.
-    """
+    """A follower's newest event by number, and since when (UTC) it stands still."""
 
     number: int
     since: datetime
@@ -195,8 +189,8 @@ class LogArchive:
             None if before is None else before.sha256,
         )
         manifest = msgspec.json.encode(segment)
-        await self._store.put(_messages_name(segment.name), body)
-        await self._store.put(_manifest_name(segment.name), manifest)
+        await self._store.put(f"{segment.name}.gz", body)
+        await self._store.put(f"{segment.name}.json", manifest)
         newest = Newest(segment.name, sha256(manifest).hexdigest(), segment.last)
         self._segments.pop(segment.name, None)
         stored = await self.segment(newest.segment, newest.sha256)
@@ -211,20 +205,19 @@ class LogArchive:
         Raises:
             ArchiveDamaged: it is missing, unreadable or changed.
         """
+        file = f"{name}.json"
         if name not in self._segments:
-            body = await self._store.get(_manifest_name(name))
+            body = await self._store.get(file)
             if body is None:
-                raise ArchiveDamaged(f"the archive has no {_manifest_name(name)}, to which its chain leads")
+                raise ArchiveDamaged(f"the archive has no {file}, to which its chain leads")
             try:
                 self._segments[name] = _decode_segment(body), body
             except msgspec.MsgspecError as error:
-                raise ArchiveDamaged(f"{_manifest_name(name)} of the archive cannot be read: {error}") from None
+                raise ArchiveDamaged(f"{file} of the archive cannot be read: {error}") from None
         segment, body = self._segments[name]
         if segment.name != name or sha256(body).hexdigest() != digest:
             del self._segments[name]
-            raise ArchiveDamaged(
-                f"{_manifest_name(name)} of the archive was changed: its digest differs from what names it"
-            )
+            raise ArchiveDamaged(f"{file} of the archive was changed: its digest differs from what names it")
         return segment
 
     async def back(self, source: str, state: LogArchiveState) -> AsyncIterator[Segment]:
@@ -258,7 +251,7 @@ class LogArchive:
         Raises:
             ArchiveDamaged: they are missing or changed.
         """
-        name = _messages_name(segment.name)
+        name = f"{segment.name}.gz"
         body = await self._store.get(name)
         if body is None:
             raise ArchiveDamaged(f"the archive has no {name}, to which its chain leads")
@@ -296,19 +289,15 @@ class LogArchive:
         return lines
 
     async def cut(self, ends: Mapping[str, int]) -> LogArchiveState:
-        """Return the progress of the archive up to the last sequence of each source.
-
-        It has the segments that end there, or before.
-        """
+        """Return the progress with the segments up to the last sequence of each source."""
         state, _ = await self.state()
         newest: dict[str, Newest] = {}
-        for source, each in state.newest.items():
-            name, digest = each.segment, each.sha256
+        for source in state.newest:
             async for segment in self.back(source, state):
                 if segment.last <= ends.get(source, 0):
-                    newest[source] = Newest(name, digest, segment.last)
+                    _, manifest = self._segments[segment.name]
+                    newest[source] = Newest(segment.name, sha256(manifest).hexdigest(), segment.last)
                     break
-                name, digest = segment.previous or "", segment.previous_sha256 or ""
         return LogArchiveState(newest)
 
     async def copy_to(self, store: ArchiveStore, state: LogArchiveState) -> list[str]:
@@ -320,26 +309,18 @@ class LogArchive:
         names: list[str] = []
         for source in state.newest:
             for segment in await self.segments(source, state=state):
-                name = _messages_name(segment.name)
-                if await store.get(name) is None:
+                messages, manifest = f"{segment.name}.gz", f"{segment.name}.json"
+                if await store.get(messages) is None:
                     await self.messages(segment)
-                    await store.put(name, await self._store.get(name) or b"")
-                await store.put(_manifest_name(segment.name), self._segments[segment.name][1])
-                names += (name, _manifest_name(segment.name))
+                    await store.put(messages, await self._store.get(messages) or b"")
+                await store.put(manifest, self._segments[segment.name][1])
+                names += (messages, manifest)
         return names
 
 
 def entity_of(message: ArchivedMessage) -> str:
     """Return the id of the execution that logged a line by its handler."""
     return message.subject.split(".")[2]
-
-
-def _messages_name(name: str) -> str:
-    return f"{name}.gz"
-
-
-def _manifest_name(name: str) -> str:
-    return f"{name}.json"
 
 
 _Line = tuple[int, datetime, int, str, dict[str, str]]

@@ -1,5 +1,6 @@
 """All streams as one sequence in the order of time."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -72,14 +73,22 @@ async def extents(log: StoredLog, selection: Selection) -> Extents:
 
 async def read(log: StoredLog, selection: Selection, upto: Extents) -> AsyncIterator[StoredMessage]:
     """Yield the selected messages, each stream in its order, merged by time."""
-    readers = [_Reader(_selected(log, stream, selection, upto[stream].last)) for stream in selection.streams]
-    for reader in readers:
-        await reader.advance()
-    while waiting := [reader for reader in readers if reader.head is not None]:
-        reader = min(waiting, key=_Reader.time)
-        yield reader.take()
-        if reader.head is None:
-            await reader.advance()
+    portions = {stream: _selected(log, stream, selection, upto[stream].last) for stream in selection.streams}
+    waiting: dict[Stream, deque[StoredMessage]] = {}
+
+    async def refill(stream: Stream) -> None:
+        if (portion := await anext(portions[stream], None)) is None:
+            waiting.pop(stream, None)
+        else:
+            waiting[stream] = deque(portion)
+
+    for stream in portions:
+        await refill(stream)
+    while waiting:
+        oldest = min(waiting, key=lambda stream: waiting[stream][0].time)
+        yield waiting[oldest].popleft()
+        if not waiting[oldest]:
+            await refill(oldest)
 
 
 def decoded(stored: StoredMessage) -> Recorded[Message]:
@@ -104,29 +113,3 @@ async def _selected(
     async for portion in log.messages(stream, *selection.filters(stream), after=after, upto=upto):
         if selected := [message for message in portion if selection.has(message)]:
             yield selected
-
-
-class _Reader:
-    """A reader of one stream, one message ahead."""
-
-    def __init__(self, portions: AsyncIterator[Sequence[StoredMessage]]) -> None:
-        self._portions = portions
-        self._portion: Sequence[StoredMessage] = ()
-        self._next = 0
-        self.head: StoredMessage | None = None
-
-    def time(self) -> datetime:
-        assert self.head is not None  # noqa: S101 - only readers with a head are compared
-        return self.head.time
-
-    def take(self) -> StoredMessage:
-        head = self.head
-        assert head is not None  # noqa: S101 - only a reader with a head is taken from
-        self.head = self._portion[self._next] if self._next < len(self._portion) else None
-        self._next += 1
-        return head
-
-    async def advance(self) -> None:
-        portion = await anext(self._portions, None)
-        if portion is not None:
-            self._portion, self._next, self.head = portion, 1, portion[0]

@@ -57,12 +57,6 @@ def _webhook_url(url: SecretStr) -> SecretStr:
     return url
 
 
-def _webhook_secret(secret: SecretStr | None) -> SecretStr | None:
-    if secret is not None:
-        webhook_key(secret.get_secret_value())
-    return secret
-
-
 def _headers(headers: dict[str, SecretStr]) -> dict[str, SecretStr]:
     for name, value in headers.items():
         small = name.lower()
@@ -86,9 +80,9 @@ def _apprise_url(url: SecretStr) -> SecretStr:
     return url
 
 
-def _template(check: Callable[[str], str], template: SecretStr) -> SecretStr:
-    check(template.get_secret_value())
-    return template
+def _checked(check: Callable[[str], object], secret: SecretStr) -> SecretStr:
+    check(secret.get_secret_value())
+    return secret
 
 
 Mailbox: TypeAlias = Annotated[
@@ -97,9 +91,9 @@ Mailbox: TypeAlias = Annotated[
 SendTimeout: TypeAlias = Annotated[Duration, Field(le=50)]
 """Seconds for one try, from the connection to the answer."""
 # Templates are secrets, because many services expect a key in the text, such as `routing_key`.
-SubjectTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, check_subject))]
-BodyTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, partial(check, body_by)))]
-JsonTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_template, partial(check, json_by)))]
+SubjectTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_checked, check_subject))]
+BodyTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_checked, partial(check, body_by)))]
+JsonTemplate: TypeAlias = Annotated[SecretStr, AfterValidator(partial(_checked, partial(check, json_by)))]
 
 
 class WebhookChannel(Section):
@@ -112,7 +106,7 @@ class WebhookChannel(Section):
     """The type of the channel: `webhook`."""
     url: Annotated[SecretStr, AfterValidator(_webhook_url)]
     """The URL that gets a POST request. It is shown masked, because the URLs of many services have a token."""
-    secret: Annotated[SecretStr | None, AfterValidator(_webhook_secret)] = None
+    secret: Annotated[SecretStr, AfterValidator(partial(_checked, webhook_key))] | None = None
     """The secret for signatures of Standard Webhooks: `whsec_` and base64; null: requests have no signature."""
     headers: Annotated[dict[str, SecretStr], Field(max_length=MAX_HEADERS), AfterValidator(_headers)] = {}  # noqa: RUF012
     """Further headers, such as `Authorization`. Their values are shown masked."""
@@ -188,7 +182,6 @@ class AppriseChannel(Section):
 
 OutsideChannel: TypeAlias = WebhookChannel | EmailChannel | AppriseChannel
 """The settings of a channel that leads out of NATS."""
-
 
 MAX_CHANNELS: Final = 50
 ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]

@@ -48,7 +48,6 @@ _OWN_PARAMETERS = frozenset(
 )
 """Parameters of a sign-in that Tocsin sets itself, or that would replace them."""
 
-
 Duration: TypeAlias = Annotated[
     float, BeforeValidator(duration.parse), Field(gt=0), PlainSerializer(duration.short, return_type=str)
 ]
@@ -119,14 +118,12 @@ def is_loopback(host: str) -> bool:
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def origin(url: str | None) -> str | None:
+def origin(url: str) -> str:
     """Return the origin of a URL without a path, as browsers write it.
 
     Raises:
         ValueError: it has a path, a user, or is no URL of a server.
     """
-    if url is None:
-        return None
     parts = urlsplit(url)
     if not is_http_url(url) or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("must be a URL without a path, such as `https://tocsin.example.com`")
@@ -138,24 +135,24 @@ TRACE_ID = "{trace_id}"
 """Stands for the id of a trace in `server.trace_url`."""
 
 
-def trace_page(url: str | None) -> str | None:
+def trace_page(url: str) -> str:
     """Check the address of a trace.
 
     Raises:
         ValueError: it is no address of a page, or does not name the trace.
     """
-    if url is not None and (url.count(TRACE_ID) != 1 or not is_http_url(url) or TRACE_ID in urlsplit(url).netloc):
+    if url.count(TRACE_ID) != 1 or not is_http_url(url) or TRACE_ID in urlsplit(url).netloc:
         raise ValueError("must be a URL that names the trace, such as `https://jaeger.example.com/trace/{trace_id}`")
     return url
 
 
-def monitor_url(secret: SecretStr | None) -> SecretStr | None:
+def monitor_url(secret: SecretStr) -> SecretStr:
     """Check the URL of a monitor.
 
     Raises:
         ValueError: it is no URL that a request can have.
     """
-    if secret is not None and not is_http_url(secret.get_secret_value()):
+    if not is_http_url(secret.get_secret_value()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
     return secret
 
@@ -166,14 +163,12 @@ _BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """The form of a token in a header (RFC 6750)."""
 
 
-def strong_token(secret: SecretStr | None) -> SecretStr | None:
+def strong_token(secret: SecretStr) -> SecretStr:
     """Check the token of an administrator.
 
     Raises:
         ValueError: it can be guessed, or cannot be sent in a header.
     """
-    if secret is None:
-        return None
     text = secret.get_secret_value()
     if len(text) < MIN_ADMIN_TOKEN or not _BEARER_TOKEN.fullmatch(text):
         raise ValueError(

@@ -24,7 +24,6 @@ DEFAULT: Final = "default"
 
 MASK: Final = "******"
 
-
 TAG: Final = "type"
 """The field that decides on the other fields of its section."""
 _KEY: Final = "[key]"
@@ -38,11 +37,6 @@ def is_secret(path: Sequence[str]) -> bool:
 
 def may_be_null(path: Sequence[str]) -> bool:
     return NoneType in _types_at(path)
-
-
-def tags_at(path: Sequence[str]) -> Sequence[str]:
-    """Return the values of `type` that a section may have."""
-    return tuple(tag for kind in _types_at(path) for tag in _tags_of(kind))
 
 
 def resolve(place: Sequence[object]) -> tuple[FieldPath, Mapping[str, Any]]:
@@ -192,7 +186,8 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
     Raises:
         SettingsError: a file cannot be read, a field is unknown, a value is invalid, or a variable is not set.
     """
-    layers = (_options(options or {}), _variables(), _short_variables(), _file(config))
+    given = {path: value for path, value in (options or {}).items() if value is not None}
+    layers = (_Layer(_nested(given), "command line"), _variables(), _short_variables(), _file(config))
     values: dict[FieldPath, object] = {}
     origins: dict[FieldPath, str] = {}
     problems: list[DefinitionProblem] = []
@@ -209,12 +204,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
                 values[path] = None if resolved == _NULL and may_be_null(path) else resolved
     if problems:
         raise SettingsError(*problems)
-    try:
-        settings = Settings(**_nested(values))
-    except ValidationError as error:
-        raise SettingsError(*_problems(error, origins)) from None
-    settings._origins.update(origins)  # noqa: SLF001 - part of this package
-    return settings
+    return _validated(_nested(values), origins)
 
 
 def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Settings:
@@ -236,13 +226,16 @@ def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Set
                 level[name] = _set_fields(section)
             level = level[name]
         level[path[-1]] = value
-    named = {**settings._origins, **dict.fromkeys(given, "command line")}  # noqa: SLF001 - part of this package
+    return _validated(values, {**settings._origins, **dict.fromkeys(given, "command line")})  # noqa: SLF001
+
+
+def _validated(values: Mapping[str, Any], origins: Mapping[FieldPath, str]) -> Settings:
     try:
-        changed = Settings(**values)
+        settings = Settings(**values)
     except ValidationError as error:
-        raise SettingsError(*_problems(error, named)) from None
-    changed._origins.update(named)  # noqa: SLF001 - part of this package
-    return changed
+        raise SettingsError(*_problems(error, origins)) from None
+    settings._origins.update(origins)  # noqa: SLF001 - part of this package
+    return settings
 
 
 def _set_fields(section: BaseModel) -> dict[str, Any]:
@@ -262,11 +255,6 @@ class _Layer:
         if isinstance(self.named, str):
             return self.named
         return next(self.named[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.named)
-
-
-def _options(given: Mapping[FieldPath, object]) -> _Layer:
-    options = {path: value for path, value in given.items() if value is not None}
-    return _Layer(_nested(options), "command line")
 
 
 def _variables() -> _Layer:
@@ -298,14 +286,11 @@ def _at(values: Mapping[str, Any], path: FieldPath) -> dict[str, Any]:
 
 
 def _short_variables() -> _Layer:
-    variables: dict[FieldPath, tuple[str, str]] = {}
+    variables: dict[FieldPath, str] = {}
     for variable, path in _SHORT_VARIABLES.items():
         if os.environ.get(variable):
-            variables.setdefault(path, (variable, os.environ[variable]))
-    return _Layer(
-        _nested({path: value for path, (_, value) in variables.items()}),
-        {path: variable for path, (variable, _) in variables.items()},
-    )
+            variables.setdefault(path, variable)
+    return _Layer(_nested({path: os.environ[variable] for path, variable in variables.items()}), variables)
 
 
 def _file(config: Path | None) -> _Layer:
@@ -316,11 +301,8 @@ def _file(config: Path | None) -> _Layer:
     except FileNotFoundError:
         if file is None:
             return _Layer({}, "")
-        raise SettingsError(
-            DefinitionProblem(
-                "no such file: create it, or name another with --config or TOCSIN_CONFIG", source=str(path)
-            )
-        ) from None
+        reason = "no such file: create it, or name another with --config or TOCSIN_CONFIG"
+        raise SettingsError(DefinitionProblem(reason, source=str(path))) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(DefinitionProblem(str(error), source=str(path))) from None
     import yaml  # noqa: PLC0415 - most commands read no file
@@ -330,9 +312,8 @@ def _file(config: Path | None) -> _Layer:
     except (yaml.YAMLError, ValueError, KeyError) as error:
         raise SettingsError(DefinitionProblem(f"not YAML: {fault_of(error)}", source=str(path))) from None
     if not isinstance(written, dict | None):
-        raise SettingsError(
-            DefinitionProblem(f"expected a mapping of settings, and this is {show(written)}", source=str(path))
-        )
+        reason = f"expected a mapping of settings, and this is {show(written)}"
+        raise SettingsError(DefinitionProblem(reason, source=str(path)))
     return _Layer({str(name): value for name, value in (written or {}).items()}, str(path), str(path))
 
 
@@ -387,7 +368,7 @@ def _problems(error: ValidationError, origins: Mapping[FieldPath, str]) -> Itera
         context = details.get("ctx", {})
         if details["type"] in {"union_tag_invalid", "union_tag_not_found"}:
             place, tag = (*path, TAG), context.get("tag")
-            reason = f"must be one of {listed(tags_at(path))}"
+            reason = f"must be one of {listed([known for kind in _types_at(path) for known in _tags_of(kind)])}"
             shown = None if tag is None else show(tag)
             yield DefinitionProblem(reason, field=".".join(place), value=shown, source=origins.get(place))
             continue

@@ -76,9 +76,9 @@ class Server(Section):
     """Also serve the API on the subjects `<root>.api.<operation>`. Without any token, every publisher there is an administrator."""
     console: bool = True
     """Serve the console in the browser at `/console`."""
-    public_url: Annotated[str | None, AfterValidator(origin)] = None
+    public_url: Annotated[str, AfterValidator(origin)] | None = None
     """Address at which browsers reach the API through a proxy, such as `https://tocsin.example.com`; by default that of the request."""
-    trace_url: Annotated[str | None, AfterValidator(trace_page)] = None
+    trace_url: Annotated[str, AfterValidator(trace_page)] | None = None
     """Address of a trace in your tracing tool, such as `https://jaeger.example.com/trace/{trace_id}`: executions link to it."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses or networks of proxies whose `X-Forwarded-For` header is believed; none by default.
@@ -219,7 +219,7 @@ class Notary(Section):
 class Heartbeat(Section):
     """Signs of life for a monitor outside, which notices when Tocsin itself is gone."""
 
-    url: Annotated[SecretStr | None, AfterValidator(monitor_url)] = None
+    url: Annotated[SecretStr, AfterValidator(monitor_url)] | None = None
     """URL that the leading ticker requests while instants are decided on time; by default none. It is shown masked."""
     every: Duration = Field(default=60.0, ge=10)
     """Time between two requests. Let the monitor wait for a few of them, and for `leader.ttl`."""
@@ -277,7 +277,7 @@ class Auth(Section):
     """Claim with the namespaces to which the caller is bound, in the same forms; without it, the whole installation."""
     leeway: Duration = 30.0
     """Accepted difference between the provider's clock and ours."""
-    admin_token: Annotated[SecretStr | None, AfterValidator(strong_token)] = None
+    admin_token: Annotated[SecretStr, AfterValidator(strong_token)] | None = None
     """Token with the role `scheduler-admin`, for an installation whose API must require tokens from its first start. It is shown masked.
 
     It has at least 32 random characters (`openssl rand -hex 32`). Events record the identity `admin-token`. Another value replaces it when

@@ -121,19 +121,13 @@ class Settings(DocumentedModel, BaseSettings):
         return "worker", *agents, "public", *programs, *executors
 
     def announced_to(self, program: str) -> dict[str, tuple[str, ...]] | None:
-        """Return the namespaces of a program, each with the jobs whose events it receives.
-
-        None: it is bound to no namespace.
-        """
+        """Return a program's namespaces with the jobs whose events it receives; None: none."""
         bound = {name: users.announced for name, users in self.namespaces.items() if program in users.programs}
         return bound or None
 
     @property
     def opened_streams(self) -> Mapping[str, tuple[str, ...]]:
-        """The subjects that `triggers` of jobs may name, by stream.
-
-        The streams are those of programs, and that of captured messages.
-        """
+        """The subjects that `triggers` of jobs may name, by stream, also of captured messages."""
         captured = {captured_stream(self.root): self.triggers.subjects} if self.triggers.subjects else {}
         return {**self.triggers.streams, **captured}
 

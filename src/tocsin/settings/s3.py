@@ -16,10 +16,7 @@ _SLOW_CLASSES: Final = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 
 class S3Location(NamedTuple):
-    """A place in a bucket.
-
-    `prefix` is a path without slashes at its ends, or empty.
-    """
+    """A place in a bucket. `prefix` has no slashes at its ends, or is empty."""
 
     bucket: str
     prefix: str
@@ -57,7 +54,7 @@ class S3(Section):
     What is not set comes from the standard variables of AWS (`AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL` …), and credentials then from the role of the pod, the container or the machine.
     """
 
-    endpoint: Annotated[str | None, AfterValidator(origin)] = None
+    endpoint: Annotated[str, AfterValidator(origin)] | None = None
     """URL of the store, such as `https://minio.example.com:9000`; by default AWS."""
     region: str | None = Field(default=None, pattern=r"^[a-z0-9-]+$")
     """Region of the bucket; by default `AWS_REGION`, or `us-east-1`."""

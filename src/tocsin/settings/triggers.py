@@ -122,10 +122,7 @@ def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str
 
 
 def bucket_place(trigger: EventTrigger) -> tuple[str, str] | None:
-    """Return the stream and the filter of a trigger on a bucket.
-
-    None: it has another source.
-    """
+    """Return the stream and the filter of a trigger on a bucket; None: another source."""
     bucket, rest = trigger.bucket
     if trigger.kv is not None:
         return f"KV_{bucket}", f"$KV.{bucket}.{rest}"

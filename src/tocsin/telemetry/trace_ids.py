@@ -44,10 +44,7 @@ def note(message: Message) -> None:
 
 
 def trace_id(job: object, execution_id: object) -> str | None:
-    """Return the trace id of an execution of a job.
-
-    None: it has no trace, or this process has not met it.
-    """
+    """Return the trace id of an execution; None: it has none, or was never met."""
     return _known.get((job, execution_id)) if isinstance(job, str) and isinstance(execution_id, str) else None
 
 

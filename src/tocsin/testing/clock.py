@@ -17,7 +17,6 @@ POLL_S: Final = 1.5
 GRID_S: Final = 0.5
 """Loops that look for work do so together, at multiples of this, because each moment costs the simulation some turns."""
 
-
 _CALENDAR: Final = re.compile(r"\s*(\d+)\s*(day|week)s?\b\s*")
 _WORDS: Final = re.compile(r"\s*(\d+)\s*(second|minute|hour)s?\b\s*")
 _DAYS: Final = {"day": 1, "week": 7}
@@ -109,10 +108,7 @@ class SimulatedClock(ManualClock):
             self._polls.pop(awake, None)
 
     def skip(self, span: timedelta) -> None:
-        """Let the wall clock run on, and no seconds count.
-
-        Waits for an instant end, and sleeps do not.
-        """
+        """Let the wall clock run on: waits for an instant end, and sleeps do not."""
         self.step(span.total_seconds())
 
     def wake_polls(self) -> None:

@@ -42,7 +42,6 @@ class LoopTime:
     """The simulated time of one event loop."""
 
     def __init__(self, clock: ManualClock, loop: asyncio.AbstractEventLoop) -> None:
-        """Count the seconds of `clock`."""
         self._clock = clock
         self._loop = loop
         self._timers: list[Timer] = []

@@ -30,7 +30,6 @@ _OF_LEDGERS: Final = subjects.any_of(FACTS)
 _OF_EXECUTIONS: Final = subjects.any_of(RECORDED[Stream.LOG])
 _ENDED: Final = frozenset({"completed", "failed", "cancelled", "skipped"})
 
-
 Definitions: TypeAlias = Iterable[JobDefinition | str | Path]
 """Definitions, and files of them."""
 STREAM: Final = "EVENTS"

@@ -34,10 +34,7 @@ class Watchdog:
         self._turned_at = time.monotonic()
 
     def rest(self) -> None:
-        """Note that nothing has to run.
-
-        The test has its turn, which may take any time.
-        """
+        """Note that nothing has to run, because the test has its turn, of any length."""
         self._turned_at = None
 
     @contextmanager

@@ -1,9 +1,9 @@
 """A worker of a simulation that can be killed, and can be made to fail."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar, cast
@@ -23,7 +23,6 @@ MAX_WAKES: Final = 30_000
 """How often the handlers of a function may wake up at once, such as by `asyncio.sleep` in a loop."""
 WAKES_PER_S: Final = 20.0
 """How often each of them may wake up in a simulated second, for any time."""
-
 
 T = TypeVar("T")
 _CUTS: Final = 100
@@ -72,7 +71,6 @@ class StartedTasks:
 
     @property
     def all(self) -> "tuple[asyncio.Task[Any], ...]":
-        """Return the tasks."""
         return tuple(self._tasks)
 
     def start(
@@ -190,10 +188,8 @@ class MortalChannel:
     def commands(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
         return self._channel.commands(name, agent_id, self._life.heard(receive))
 
-    @asynccontextmanager
-    async def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AsyncIterator[None]:
-        async with self._channel.tasks(name, agent_id, self._life.heard(receive)):
-            yield
+    def tasks(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
+        return self._channel.tasks(name, agent_id, self._life.heard(receive))
 
     def ends(self, name: str, agent_id: str, receive: Callable[..., None]) -> AbstractAsyncContextManager[None]:
         return self._channel.ends(name, agent_id, self._life.heard(receive))
@@ -206,7 +202,6 @@ class Pace:
     """The frequency at which the handlers of one function wake up."""
 
     def __init__(self, clock: Clock) -> None:
-        """Count by the seconds of `clock`."""
         self._clock = clock
         self._wakes = 0.0
         self._at = clock.monotonic()
@@ -249,7 +244,6 @@ class Handling:
             self.handlers[handler.name] = self._wrapped(handler)
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.close()
 
     @property
@@ -285,9 +279,7 @@ class Handling:
             finally:
                 self.running -= 1
 
-        return Handler(
-            handler.name, handle, is_async=True, parameters=handler.parameters, is_builtin=handler.is_builtin
-        )
+        return replace(handler, function=handle, is_async=True)
 
     def _fail(self, step: str, function: str) -> None:
         for injected in self.injected:
@@ -326,19 +318,10 @@ class WorkerProcess:
     """One run of a worker, until it is killed."""
 
     def __init__(self, options: Options, handling: Handling, connection: Connection) -> None:
-        """Run the handlers of `handling` over a connection."""
         self._life = Life()
         self._shutdown = Shutdown()
-        mortal = Connection(
-            MortalPublisher(connection.log, self._life),
-            cast("Channel", MortalChannel(connection.agents, self._life)),
-            connection.clock,
-            connection.cancel_grace,
-            connection.concurrency,
-            connection.version,
-            connection.leader_candidate,
-            connection.shards,
-        )
+        channel = cast("Channel", MortalChannel(connection.agents, self._life))
+        mortal = replace(connection, log=MortalPublisher(connection.log, self._life), agents=channel)
         self._session = Session(options, handling.handlers, mortal, self._shutdown)
 
     async def run(self) -> None:

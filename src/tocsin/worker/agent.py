@@ -33,7 +33,6 @@ GREETING_WAIT_S: Final = 2.0
 
 _log = telemetry.get_logger("tocsin.worker")
 
-
 NAMED_FOR_S: Final = 10.0
 """How long hold lists name a proposal: a stage reads only the newest hold list, and the agent keeper sends a proposal again before."""
 
@@ -100,11 +99,7 @@ class AgentAnnouncer:
         """The layout of the installation, as the agent keeper last said."""
 
     async def greet(self) -> None:
-        """Learn whether this worker may take tasks; without an answer, it may.
-
-        A worker of a disabled name takes nothing, also right after its start. Without an answer of an agent
-        keeper, work goes on.
-        """
+        """Learn whether this worker may take tasks; without an answer, it may."""
         await first(self._ask(), self._answered.wait())
         if self._mode == "starting":
             advice = "no agent keeper answers; working. If no task arrives, check that the stages run (`tocsin status`)"
@@ -195,29 +190,26 @@ class AgentAnnouncer:
         """Return the body of the next hold list; None: this worker cannot be registered."""
         self._number += 1
         try:
-            body = (
-                HoldList(
-                    number=self._number,
-                    mode=self._mode,
-                    host=socket.gethostname()[:255],
-                    version=self._connection.version,
-                    labels=dict(self._options.labels),
-                    queues=self._options.queues,
-                    functions=tuple(self._handlers),
-                    max_concurrent_jobs=self._limit,
-                    held=held,
-                    handed_back=self._held_tasks.handed_back,
-                    acknowledged=self._acknowledgements.named() if self._mode == "enabled" else (),
-                    ended=ended,
-                    leader_candidate=self._connection.leader_candidate,
-                    shards=self._options.shards if self._connection.shards is None else self._connection.shards,
-                )
-                .model_dump_json(exclude_defaults=True)
-                .encode()
+            hold_list = HoldList(
+                number=self._number,
+                mode=self._mode,
+                host=socket.gethostname()[:255],
+                version=self._connection.version,
+                labels=dict(self._options.labels),
+                queues=self._options.queues,
+                functions=tuple(self._handlers),
+                max_concurrent_jobs=self._limit,
+                held=held,
+                handed_back=self._held_tasks.handed_back,
+                acknowledged=self._acknowledgements.named() if self._mode == "enabled" else (),
+                ended=ended,
+                leader_candidate=self._connection.leader_candidate,
+                shards=self._options.shards if self._connection.shards is None else self._connection.shards,
             )
         except ValidationError as error:
             self._refuse(str(error))
             return None
+        body = hold_list.model_dump_json(exclude_defaults=True).encode()
         if len(body) > agent.MAX_HOLD_LIST_BYTES:
             self._refuse(f"its hold list has {len(body)} bytes, and {agent.MAX_HOLD_LIST_BYTES} are allowed")
             return None

@@ -58,10 +58,7 @@ def wrong_input(message: str) -> BuiltinFailure:
 
 
 def not_allowed(what: str, setting: str) -> str:
-    """Return why a worker refuses a part of some work.
-
-    `setting`: the setting that allows it, such as `command.programs`.
-    """
+    """Return why a worker refuses a part of some work; `setting` would allow it."""
     return f"this worker does not allow {what}; add it to its setting `builtin.{setting}`, or use another queue"
 
 

@@ -16,10 +16,7 @@ _DOUBLINGS_TO_LONGEST: Final = 6
 
 
 def retry_delay(failures: int) -> float:
-    """Return the seconds to wait after a number of failures, 1 or more.
-
-    0.1, 0.2, 0.4 … and never more than 5.
-    """
+    """Return the seconds before another try: 0.1, 0.2, 0.4 … and never more than 5."""
     return min(FIRST_RETRY_DELAY_S * 2.0 ** min(failures - 1, _DOUBLINGS_TO_LONGEST), LONGEST_RETRY_DELAY_S)
 
 

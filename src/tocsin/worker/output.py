@@ -42,10 +42,7 @@ _log = telemetry.get_logger("tocsin.worker")
 
 
 class AttemptOutput:
-    """The buffer of one attempt.
-
-    Its methods may be called from any thread, and never wait.
-    """
+    """The buffer of one attempt. Its methods work in any thread, and never wait."""
 
     __slots__ = (
         *("_dropped", "_heartbeat", "_is_closed", "_lines", "_lock"),
@@ -133,10 +130,7 @@ class AttemptOutput:
             return messages
 
     def put_back(self, lost_messages: Sequence[OutputMessage]) -> bool:
-        """Count lost lines, and keep the state unless it was replaced.
-
-        Return whether another try makes sense: not after the end of the attempt.
-        """
+        """Count lost lines, keep unreplaced state, and return whether another try makes sense."""
         with self._lock:
             if self._is_closed:
                 return False

@@ -42,10 +42,7 @@ class _NotPlain(ValueError):
 
 
 def outcome_of(returned: object, redact: Callable[[str], str] = str) -> Succeeded | Failed:
-    """Convert a handler's return value into an outcome.
-
-    A value that cannot be stored fails without a retry. `redact` replaces secrets in texts.
-    """
+    """Convert a return value into an outcome; one that cannot be stored is not retried."""
     if returned is None:
         return Succeeded(None)
     try:

@@ -46,10 +46,7 @@ class Session:
         self._agent = AgentAnnouncer(options, handlers, self._held_tasks, slots, connection, limit=limit)
 
     async def run(self) -> None:
-        """Work as a registered agent until a stop is requested.
-
-        Then take no more tasks, let handlers finish, and stop the rest.
-        """
+        """Work as a registered agent until a stop is requested, and let handlers finish."""
         name, agent_id = self._options.name, self._agent.agent_id
         async with (
             self._channel.commands(name, agent_id, self._agent.receive),

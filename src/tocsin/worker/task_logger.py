@@ -58,7 +58,6 @@ class _TaskLogger:
         self._hidden = hidden
 
     def log(self, level: int, event: str, *values: object, **fields: object) -> object:
-        """Write a line of a numeric level."""
         return self._write(partial(self._logger.log, level), _level_of(level), event, values, fields)
 
     async def alog(self, level: int, event: str, *values: object, **fields: object) -> object:
@@ -91,10 +90,7 @@ class _TaskLogger:
         values: tuple[object, ...],
         fields: Mapping[str, object],
     ) -> Any:  # noqa: ANN401 - what the method returns
-        """Keep a line, and write it by a method of the logger.
-
-        None: it is not written.
-        """
+        """Keep a line, and write it by a method of the logger; None: dropped."""
         if not _is_written(level):  # before each value becomes a text
             return None
         try:
@@ -112,7 +108,6 @@ class _TaskLogger:
 
 
 def _context(logger: Any) -> dict[str, object]:  # noqa: ANN401 - any logger
-    """Return the fields of a logger."""
     return dict(logger.bind()._context)  # noqa: SLF001 - as `structlog.get_context`, which is slow to import
 
 

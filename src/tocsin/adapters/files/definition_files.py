@@ -34,11 +34,8 @@ def _parse_json(text: str) -> list[object]:
     try:
         return [json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)]
     except json.JSONDecodeError as error:
-        raise NotJSON(
-            DefinitionProblem(
-                f"not JSON: {error.msg}, column {error.colno}", source=f":{error.lineno}", code=NotJSON.code
-            )
-        ) from None
+        reason = f"not JSON: {error.msg}, column {error.colno}"
+        raise NotJSON(DefinitionProblem(reason, source=f":{error.lineno}", code=NotJSON.code)) from None
     except RecursionError:
         raise DefinitionError(DefinitionProblem("nested too deep", code="nested-too-deep")) from None
     except DefinitionError:

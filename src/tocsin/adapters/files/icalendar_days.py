@@ -50,10 +50,6 @@ _ENDS: Final = ("COUNT", "UNTIL")
 _DAY: Final = timedelta(days=1)
 
 
-class NamesNoDay(ValueError):
-    """A rule names no day within 40 years after the days of interest."""
-
-
 class Work(NamedTuple):
     """The work to expand a rule."""
 
@@ -165,16 +161,32 @@ def _check_recurrence(event: Any, source: str, place: str) -> None:  # noqa: ANN
 
 
 def _work(event: Any, source: str, place: str, first: date, last: date) -> Work:  # noqa: ANN401 - the library has no types
-    """Return the work to expand an event with its rule and added dates."""
+    """Return the work to expand an event between two days, counted before it is expanded.
+
+    The library searches a rule day by day from its first event on, and a rule that names no day up to the year 9999. Here the same search
+    runs 400 years or a multiple of them later, where the calendar is the same: so it soon meets the last year that a date can have.
+    """
     rule, dates = event.get("RRULE"), len(_dates(event, "RDATE"))
     if rule is None:
         return Work(0, 1 + dates)
-    try:
-        units, occurrences = work_of(rule, event["DTSTART"].dt, first, last)
-        return Work(units, occurrences + dates)
-    except NamesNoDay:
+    start = event["DTSTART"].dt
+    years = _CYCLE_YEARS * ((_NEWEST_YEAR - _SEARCHED_YEARS - max(start, last).year) // _CYCLE_YEARS)
+    later = datetime.combine(start.replace(year=start.year + years), time())
+    endless = type(rule)({part: value for part, value in rule.items() if part not in _ENDS})
+    stop = max(later, datetime.combine(last.replace(year=last.year + years), time()))
+    begin, end = (datetime.combine(day.replace(year=day.year + years), time()) for day in (first, _end_of(rule, last)))
+    occurrences = 0
+    for found in rrulestr(endless.to_ical().decode(), dtstart=later):
+        occurrences += begin <= found <= end
+        if found >= stop:
+            break
+    else:  # it names no day after `last`, even without its end
         reason = f"{show(rule.to_ical().decode())} names no day: correct it, or remove the event"
-        raise _refused(source, f"{place}, RRULE", reason, "invalid-value") from None
+        raise _refused(source, f"{place}, RRULE", reason, "invalid-value")
+    interval = min(rule.get("INTERVAL", [1]))
+    units = 1 + int((found - later).days / (_PERIOD_DAYS[str(rule["FREQ"][0])] * interval))
+    most = max((0, *rule.get("COUNT", [occurrences])))
+    return Work(units, min(occurrences, most) + dates)
 
 
 def _dates(event: Any, field: str) -> list[Any]:  # noqa: ANN401 - the library has no types
@@ -209,35 +221,6 @@ def _readable(source: str, place: str, problem: str) -> Iterator[None]:
 
 def _refused(source: str, place: str, reason: str, code: str) -> DefinitionError:
     return DefinitionError(DefinitionProblem(reason, field=place, source=source, code=code))
-
-
-def work_of(rule: Any, start: date, first: date, last: date) -> Work:  # noqa: ANN401 - the library has no types
-    """Return the work to expand a rule between two days, counted before it is expanded.
-
-    The library searches a rule day by day from its first event on, and a rule that names no day up to the year 9999. Here the same search
-    runs 400 years or a multiple of them later, where the calendar is the same: so it soon meets the last year that a date can have.
-
-    `start`: the day of the first event. `first`, `last`: the days.
-
-    Raises:
-        NamesNoDay: the rule names no day after `last`, even without its end.
-    """
-    years = _CYCLE_YEARS * ((_NEWEST_YEAR - _SEARCHED_YEARS - max(start, last).year) // _CYCLE_YEARS)
-    later = datetime.combine(start.replace(year=start.year + years), time())
-    endless = type(rule)({part: value for part, value in rule.items() if part not in _ENDS})
-    stop = max(later, datetime.combine(last.replace(year=last.year + years), time()))
-    begin, end = (datetime.combine(day.replace(year=day.year + years), time()) for day in (first, _end_of(rule, last)))
-    occurrences = 0
-    for found in rrulestr(endless.to_ical().decode(), dtstart=later):
-        occurrences += begin <= found <= end
-        if found >= stop:
-            break
-    else:
-        raise NamesNoDay
-    interval = min(rule.get("INTERVAL", [1]))
-    units = 1 + int((found - later).days / (_PERIOD_DAYS[str(rule["FREQ"][0])] * interval))
-    most = max((0, *rule.get("COUNT", [occurrences])))
-    return Work(units, min(occurrences, most))
 
 
 def _end_of(rule: Any, last: date) -> date:  # noqa: ANN401 - the library has no types

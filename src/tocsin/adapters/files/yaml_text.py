@@ -25,6 +25,10 @@ MAX_MERGED: Final = 500_000
 """The largest number of keys that merge keys add in a file. Ten thousand jobs may inherit fifty keys each."""
 INVALID: Final = "invalid-yaml"
 """The code of text that is not YAML, for a reason without a code of its own."""
+_MISPLACED: Final = (
+    "wrong-indentation",
+    "the indentation does not match the lines above, or a list item or key is out of place",
+)
 _WORDS: Final = {
     "mapping values are not allowed": (
         INVALID,
@@ -34,14 +38,8 @@ _WORDS: Final = {
         INVALID,
         "this line is neither a `key: value` nor the continuation of a text: add the colon",
     ),
-    "expected <block end>": (
-        "wrong-indentation",
-        "the indentation does not match the lines above, or a list item or key is out of place",
-    ),
-    "did not find expected": (
-        "wrong-indentation",
-        "the indentation does not match the lines above, or a list item or key is out of place",
-    ),
+    "expected <block end>": _MISPLACED,
+    "did not find expected": _MISPLACED,
     "expected ',' or '}'": ("unclosed-bracket", "the mapping that `{` opens is never closed, or lacks a comma"),
     "expected ',' or ']'": ("unclosed-bracket", "the list that `[` opens is never closed, or lacks a comma"),
     "found character": ("unquoted-value", "a value cannot begin with this character: put the value in quotes"),
@@ -192,18 +190,12 @@ def parse(text: str) -> list[object]:
     except DefinitionError:
         raise
     except yaml.MarkedYAMLError as error:
-        if error.context == "while scanning a quoted scalar" and error.context_mark:
-            opening = error.context_mark
-            raise DefinitionError(
-                DefinitionProblem(
-                    "the quote that opens here is never closed",
-                    source=f":{opening.line + 1}:{opening.column + 1}",
-                    code="unclosed-quote",
-                )
-            ) from None
-        mark = error.problem_mark or error.context_mark
+        is_unclosed = error.context == "while scanning a quoted scalar" and error.context_mark is not None
+        mark = error.context_mark if is_unclosed else error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark else (0, 0)
         code, reason = _hint(text, line) or _plain(error.problem or error.context or "")
+        if is_unclosed:
+            code, reason = "unclosed-quote", "the quote that opens here is never closed"
         raise DefinitionError(DefinitionProblem(reason, source=f":{line + 1}:{column + 1}", code=code)) from None
     except yaml.reader.ReaderError as error:
         before = text[: error.position]

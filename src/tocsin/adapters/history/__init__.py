@@ -30,7 +30,6 @@ def open_history(url: str, *, installation: str, max_connections: int) -> Abstra
 
 
 def without_credentials(url: str) -> str:
-    """Return a database URL without user and password."""
     parts = urlsplit(url)
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme.partition('+')[0]}://{parts.hostname or ''}{port}{parts.path}"

@@ -40,13 +40,9 @@ class RowCache(Generic[R]):
 
     def recall(self, names: Iterable[str]) -> tuple[dict[str, R], list[str]]:
         """Return the cached records of some names, and the names of the others."""
-        cached, missing = dict[str, R](), list[str]()
-        for name in names:
-            if (record := self.records.get(name)) is None:
-                missing.append(name)
-            else:
-                cached[name] = record
-        return cached, missing
+        names = [*names]
+        cached = {name: self.records[name] for name in names if name in self.records}
+        return cached, [name for name in names if name not in cached]
 
     def keep(self, records: Mapping[str, R]) -> None:
         for name, record in records.items():
@@ -71,10 +67,7 @@ class RecorderCache:
         self._offsets: dict[Stream, int] = {}
 
     def begin(self, stream: Stream, after: int) -> None:
-        """Begin a batch of a stream.
-
-        Drops the rows of the stream unless the last batch ended at `after`.
-        """
+        """Begin a batch; drop the rows of its stream unless the last ended at `after`."""
         if self._offsets.pop(stream, None) != after:
             self.forget(stream)
 

@@ -27,7 +27,6 @@ from .schedules import Zone
 
 __all__ = ["FINDING_CODES", "LOSSES", "Finding", "JobFile", "Kind", "import_files"]
 
-
 Kind: TypeAlias = Literal["crontab", "kubernetes", "celery", "airflow"]
 
 MAX_BYTES: Final[Mapping[Kind, int]] = {

@@ -18,8 +18,7 @@ from .python_values import Call, Unknown, Values, is_static, parse, shown, too_d
 from .schedules import CRONITER, FIELDS, Zone, fields_of, set_cron, set_interval, set_timezone
 from .unfollowed_calls import report_unfollowed
 
-ABSENT: Final = object()
-"""An argument that is not given."""
+_ABSENT: Final = object()
 _PRESETS: Final = {"@quarterly": "0 0 1 */3 *"}
 """Aliases of Airflow alone."""
 _INTERVALS: Final = frozenset({"CronDataIntervalTimetable", "DeltaDataIntervalTimetable"})
@@ -87,10 +86,10 @@ def zone_of(value: Any) -> str | None:  # noqa: ANN401
 
 def set_schedule(draft: Draft, arguments: Mapping[str, Any], start: Moment | None, zone: Zone) -> None:
     names = ("schedule", "schedule_interval", "timetable")
-    written = next((arguments[name] for name in names if arguments.get(name, ABSENT) is not ABSENT), ABSENT)
-    draft.original.append("no schedule is given" if written is ABSENT else f"schedule: {shown(written)}")
+    written = next((arguments[name] for name in names if name in arguments), _ABSENT)
+    draft.original.append("no schedule is given" if written is _ABSENT else f"schedule: {shown(written)}")
     named = start.zone if start else None
-    if written is ABSENT:
+    if written is _ABSENT:
         said = "the DAG names no schedule: Airflow 2 runs it each day, Airflow 3 never; write `schedule`"
         draft.add("schedule-not-expressible", said)
         return
@@ -110,30 +109,18 @@ def set_schedule(draft: Draft, arguments: Mapping[str, Any], start: Moment | Non
             _explain(draft, has_interval=has_interval)
             return
         case _:
-            code = (
-                "schedule-not-expressible"
-                if isinstance(written, list | Call) or is_static(written)
-                else "computed-at-run-time"
-            )
+            is_read = isinstance(written, list | Call) or is_static(written)
+            parts = written if isinstance(written, list) and written else [written]
             said = "write `schedule` by hand"
-            if any(isinstance(each, Call) and each.name in _EVENTS for each in _parts(written)):
-                code = "schedule-not-expressible"
+            if any(isinstance(each, Call) and each.name in _EVENTS for each in parts):
                 said = "write `triggers`, or `schedule` and `depends_on` with the jobs that make the data"
-            draft.add(code, f"the schedule is {_written(written)}: {said}")
+            code = "schedule-not-expressible" if is_read else "computed-at-run-time"
+            draft.add(code, f"the schedule is {', '.join(map(shown, parts[:10]))}: {said}")
             return
     if has_schedule:
         draft.names_no_zone = named is None
         set_timezone(draft, named or zone.name)
         _explain(draft, has_interval=has_interval)
-
-
-def _parts(written: Any) -> list[Any]:  # noqa: ANN401
-    return written if isinstance(written, list) else [written]
-
-
-def _written(value: Any) -> str:  # noqa: ANN401
-    parts = _parts(value)
-    return ", ".join(map(shown, parts[:10])) if isinstance(value, list) and parts else shown(value)
 
 
 def _set_text(draft: Draft, written: str) -> bool:
@@ -303,8 +290,7 @@ def _set_texts(draft: Draft, written: Mapping[str, Any], defaults: Mapping[str, 
         draft.fields["tags"] = list(dict.fromkeys(tags))
     elif tags is not None:
         draft.add("computed-at-run-time", f"`tags` is {shown(tags)}")
-    paused = written.get("is_paused_upon_creation")
-    if paused is True:
+    if written.get("is_paused_upon_creation") is True:
         draft.fields["enabled"] = False
     params = written.get("params")
     if isinstance(params, dict) and is_static(params):

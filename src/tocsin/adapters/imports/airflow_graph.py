@@ -31,7 +31,6 @@ class Task:
 
     Attributes:
         call: the call of its operator, or of its function.
-        line: the line.
         group: the group around it.
         function: the decorated function, of a task of the TaskFlow API.
         settings: the arguments of the decorator and of `override`.
@@ -215,10 +214,7 @@ class Graphs:
                 self._settle(*statement.body)
 
     def _rounds_of(self, loop: ast.For, scope: _Scope) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-        """Return the static values and the tasks of a loop's variables in each round.
-
-        An empty list: they are computed at run time.
-        """
+        """Return a loop's values and tasks in each round; empty: computed at run time."""
         targets = [loop.target] if isinstance(loop.target, ast.Name) else getattr(loop.target, "elts", [])
         names = [target.id for target in targets if isinstance(target, ast.Name)]
         nodes, values = self._of(loop.iter, scope), self._values.of(loop.iter)
@@ -368,10 +364,8 @@ class Graphs:
             return None
         if name == "TaskGroup":
             call = self._values.of(node)
-            group_id = (
-                (call.keywords.get("group_id") or (call.args or ("group",))[0]) if isinstance(call, Call) else "group"
-            )
-            return Group(str(group_id) if isinstance(group_id, str) else "group", scope.group)
+            named = (call.keywords.get("group_id") or next(iter(call.args), None)) if isinstance(call, Call) else None
+            return Group(named if isinstance(named, str) else "group", scope.group)
         if name in {"set_upstream", "set_downstream"} and isinstance(node.func, ast.Attribute):
             owner = self._of(node.func.value, scope)
             for argument in node.args:

@@ -5,7 +5,6 @@ Beat sends a task at each instant, also while an earlier run is active, and send
 
 import ast
 import builtins
-from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -64,16 +63,16 @@ class _Reader:
         self._report_rest()
 
     def _visit(self, node: ast.AST, block: str) -> None:
+        for target, value in assigned(node):
+            self._assigned(target, value, block)
         match node:
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    self._assigned(target, value, block)
-            case ast.AnnAssign(target=target, value=ast.expr() as value) | ast.NamedExpr(target=target, value=value):
+            case ast.NamedExpr(target=target, value=value):
                 self._assigned(target, value, block)
             case ast.AugAssign(target=target, value=value) if self._is_schedule(target):
                 self._add_all_of(value, block)
             case ast.AugAssign() | ast.Delete():
-                self._change_each(node.targets if isinstance(node, ast.Delete) else [node.target], node.lineno)
+                for changed in node.targets if isinstance(node, ast.Delete) else [node.target]:
+                    self._change(changed, node.lineno)
             case ast.Dict():
                 self._add_settings(node, block)
             case ast.Call():
@@ -133,20 +132,13 @@ class _Reader:
             self._change(target, value.lineno)
 
     def _change(self, target: ast.expr, line: int) -> bool:
-        """Note that a statement changes or removes an entry, or a part of it.
-
-        Return whether it does.
-        """
+        """Note the change or the removal of an entry; return whether the target is one."""
         while isinstance(target, ast.Subscript):
             if self._is_schedule(target.value):
                 self.entries.note_change(self.values.of(target.slice), line)
                 return True
             target = target.value
         return False
-
-    def _change_each(self, targets: Sequence[ast.expr], line: int) -> None:
-        for target in targets:
-            self._change(target, line)
 
     def _add_settings(self, node: ast.Dict, block: str) -> None:
         settings = {
@@ -190,22 +182,16 @@ class _Reader:
             self.elsewhere.append((given.lineno, f"`{str(name)[:100]}`"))
 
     def _changes(self, owner: ast.expr, method: str, node: ast.Call, block: str) -> bool:
-        """Read the call of a method of a schedule or of an entry.
-
-        Return whether it is such a call.
-        """
-        if self._is_schedule(owner):
-            self._changed(method, node, block)
-            return True
-        return method in _CHANGING and self._change(owner, node.lineno)
-
-    def _changed(self, method: str, node: ast.Call, block: str) -> None:
+        """Read the call of a schedule's or an entry's method; return whether it is one."""
+        if not self._is_schedule(owner):
+            return method in _CHANGING and self._change(owner, node.lineno)
         if method == "update":
             self._add_arguments(node, block)
         elif method == "setdefault" and node.args:
             self._add(self.values.of(node.args[0]), self.values.of(node.args[-1]), node.lineno, block)
         elif method in _REMOVING:
             self.entries.note_change(self.values.of(node.args[0]) if node.args else None, node.lineno)
+        return True
 
     def _defined(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
         """Report a task that carries its schedule itself, as before Celery 5."""
@@ -236,12 +222,10 @@ class _Reader:
 
     def _add_periodic(self, node: ast.Call, block: str) -> None:
         call = self.values.of(node)
-        arguments = (
-            dict(zip(("schedule", "sig", "args", "kwargs", "name"), call.args, strict=False))
-            if isinstance(call, Call)
-            else {}
-        )
-        arguments |= call.keywords if isinstance(call, Call) else {}
+        arguments: dict[str, Any] = {}
+        if isinstance(call, Call):
+            positional = zip(("schedule", "sig", "args", "kwargs", "name"), call.args, strict=False)
+            arguments = {**dict(positional), **call.keywords}
         task = arguments.pop("sig", None)
         if not arguments or task is None:
             self.unread.append((node.lineno, shown(call)))

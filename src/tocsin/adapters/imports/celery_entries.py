@@ -20,7 +20,6 @@ _SHORT: Final = frozenset({"s", "si"})
 _LONG: Final = frozenset({"signature", "Signature", "subtask"})
 _NOT_OPTIONS: Final = frozenset({"args", "kwargs", "options", "immutable"})
 
-
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
@@ -63,8 +62,6 @@ class Blocks:
                 self._outer[node] = self._outer[block] if is_hidden else block
                 self._bound[node], self._declared[node] = set(), set()
                 block = node
-            case _:
-                pass
         for child in ast.iter_child_nodes(node):
             self._visit(child, block)
 
@@ -112,10 +109,7 @@ class Entry:
 
     @property
     def key(self) -> str:
-        """The name in Celery's schedule.
-
-        Celery makes that of a nameless entry of its task and arguments.
-        """
+        """The name in Celery's schedule; a nameless entry has its task and arguments instead."""
         return self.name if self.is_named else repr([self.value.get(part) for part in ("task", "args", "kwargs")])
 
 
@@ -175,8 +169,9 @@ class Routes:
         """The settings that are not followed, each with its line and its source."""
         self._routers: list[dict[str, Any]] = []
         routes = [*_settings(module, _ROUTES)]
-        if len(routes) != 1 or _is_change(routes[0]) or not self._read(values.of(routes[0])):
-            # Of several it is not known which counts.
+        # Of several it is not known which counts, and a target sets a part only.
+        is_whole = len(routes) == 1 and not isinstance(getattr(routes[0], "ctx", None), ast.Store)
+        if not is_whole or not self._read(values.of(routes[0])):
             self.unread += [(node.lineno, source_of(node)) for node in routes]
         defaults = [*_settings(module, _DEFAULTS)]
         default = values.of(defaults[0]) if len(defaults) == 1 else None
@@ -261,13 +256,6 @@ def _settings(module: ast.Module, names: frozenset[str]) -> Iterator[ast.expr]:
                 method in _CHANGES and setting_name(owner) in names
             ):
                 yield node
-            case _:
-                pass
-
-
-def _is_change(node: ast.expr) -> bool:
-    """Return whether an expression is a target, which sets a part of a setting."""
-    return isinstance(getattr(node, "ctx", None), ast.Store)
 
 
 _ARGUMENTS: Final = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")

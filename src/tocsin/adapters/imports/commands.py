@@ -27,10 +27,7 @@ def script(
     stdin: str | None = None,
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Return the command of a shell; its standard input becomes a part of the script.
-
-    `folder`: the working folder; None: that of the worker.
-    """
+    """Return the command of a shell; its standard input becomes a part of the script."""
     if stdin is not None and PurePath(shell).name in _SHELLS:
         end = _END
         while end in stdin:
@@ -60,8 +57,7 @@ def allowed_variables(draft: Draft, environment: Mapping[str, str]) -> dict[str,
 
 
 def argument(text: str) -> str:
-    escaped: str = literal(_BRACES.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text))
-    return escaped
+    return str(literal(_BRACES.sub(lambda found: f"{{{{ '{found[0]}' }}}}", text)))
 
 
 def fields_with_work(draft: Draft) -> dict[str, JsonValue]:
@@ -83,7 +79,8 @@ def settings_note(drafts: list[Draft]) -> str | None:
     commands = [work for draft in drafts for work in (draft.command, *(step.command for step in draft.steps)) if work]
     if not commands:
         return None
-    interpreters = {_absolute(work.get("interpreter", [_DEFAULT_SHELL])[0]) for work in commands}
+    programs = {work.get("interpreter", [_DEFAULT_SHELL])[0] for work in commands}
+    interpreters = {name if name.startswith("/") else f"/PATH/OF/{name}" for name in programs}
     folders = {work["cwd"] for work in commands if "cwd" in work}
     variables = {name for work in commands for name in work.get("env", {})}
     return worker_note(
@@ -96,8 +93,3 @@ def worker_note(builtin: str, **settings: Sequence[str]) -> str:
     texts = (f"{name}: [{', '.join(values)}]" for name, values in settings.items() if values)
     written = f"builtin: {{ {builtin}: {{ {', '.join(texts)} }} }}"
     return f"start a worker with `--builtin {builtin}` and the settings {written}"
-
-
-def _absolute(program: str) -> str:
-    """Return the path of a program, with a placeholder for an unknown folder."""
-    return program if program.startswith("/") else f"/PATH/OF/{program}"

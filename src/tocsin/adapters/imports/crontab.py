@@ -6,7 +6,7 @@ that a downtime missed is not made up for. Each of these is written into the job
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath, PurePosixPath
@@ -48,12 +48,13 @@ _ACCOUNTS: Final = frozenset(
 """Users that a user crontab hardly names as its program."""
 _NO_PROGRAMS: Final = frozenset({"root", "nobody", "daemon", "www-data", "ubuntu"})
 """Accounts whose name is no program."""
-_WRAPPERS: Final = frozenset(
-    {"sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"}
+_RUNNERS: Final = frozenset(
+    {
+        *("sudo", "nice", "ionice", "nohup", "env", "flock", "timeout", "exec", "command", "time", "chronic", "setsid"),
+        *("sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "php", "perl", "ruby", "node", "java"),
+    }
 )
-_INTERPRETERS: Final = frozenset(
-    {"sh", "bash", "dash", "zsh", "ksh", "python", "python2", "python3", "php", "perl", "ruby", "node", "java"}
-)
+"""Wrappers and interpreters."""
 _CHECKS: Final = frozenset(
     {"cd", "test", "[", "[[", "if", "export", "source", ".", "umask", "set", "exit", "sleep", "true"}
 )
@@ -65,7 +66,6 @@ class Entry:
     """One entry.
 
     Attributes:
-        line: its number.
         text: the line as written.
         times: five fields, or a single `@` word.
         user: the user of a system crontab.
@@ -83,11 +83,6 @@ class Entry:
     environment: dict[str, str]
     is_quiet: bool = False
     flags: str = ""
-
-    @property
-    def names_account(self) -> bool:
-        """Whether the command begins with the name of an account, as in a system crontab."""
-        return self.command.split(maxsplit=1)[0] in _NO_PROGRAMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,9 @@ def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
             continue
         if variable := _VARIABLE.fullmatch(stripped):
             name = variable["double"] or variable["single"] or variable["bare"]
-            environment[name] = _unquoted(variable["value"])
+            value = variable["value"]
+            is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+            environment[name] = value[1:-1] if is_quoted else value
             if len(environment) > MAX_VARIABLES:
                 raise _too_many(number, f"{MAX_VARIABLES:,} variables")
             continue
@@ -130,10 +127,7 @@ def _too_many(line: int, most: str) -> DefinitionError:
 
 
 def looks_like_system(path: str, text: str) -> bool:
-    """Return whether a file is a system crontab.
-
-    Its path says so, or each entry names a usual account.
-    """
+    """Return whether its path or its entries say that a file is a system crontab."""
     where = PurePath(path)
     if where.parent.name == "cron.d" or (where.name == "crontab" and where.parent.name == "etc"):
         return True
@@ -176,12 +170,6 @@ def _words(text: str, count: int) -> tuple[tuple[str, ...], str]:
     return tuple(words), text[at:]
 
 
-def _unquoted(value: str) -> str:
-    if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
-        return value[1:-1]
-    return value
-
-
 def split_input(command: str) -> tuple[str, str | None]:
     r"""Return a command and its standard input.
 
@@ -196,11 +184,8 @@ def split_input(command: str) -> tuple[str, str | None]:
     return first, text if text.endswith("\n") or not text else f"{text}\n"
 
 
-def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETERS) -> str:
-    """Return a short name for a command.
-
-    It is the first program that is no wrapper, or the script of an interpreter.
-    """
+def program_of(command: str) -> str:
+    """Return the first program that is no wrapper, or the script of an interpreter."""
     try:
         words = shlex.split(command[:2_000].replace(";", " ; "))
     except ValueError:
@@ -216,7 +201,7 @@ def program_of(command: str, *, skip: Collection[str] = _WRAPPERS | _INTERPRETER
             has_file = False
         elif program in _CHECKS:
             is_check = True
-        elif re.sub(r"[\d.]+$", "", program) in skip or program in skip:
+        elif re.sub(r"[\d.]+$", "", program) in _RUNNERS or program in _RUNNERS:
             fallback, has_file = fallback or program, program == "flock"
         else:
             return re.sub(r"\.(sh|py|php|pl|rb|js|bash|jar)$", "", program)
@@ -277,7 +262,7 @@ def _format_findings(entries: Sequence[Entry], source: str, *, is_system: bool) 
     if is_system:
         said = "each entry is read as a time, a user and a command; pass --user if it has no users"
         yield Finding("system-crontab", said, source)
-    elif account := next((entry for entry in entries if entry.names_account), None):
+    elif account := next((entry for entry in entries if entry.command.split(maxsplit=1)[0] in _NO_PROGRAMS), None):
         said = f"the command in line {account.line} begins with an account: pass --system if each entry has a user, else --user"
         yield Finding("user-crontab", said, source)
 

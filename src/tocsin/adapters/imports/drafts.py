@@ -14,6 +14,8 @@ MAX_NAME: Final = 120
 MAX_STEP_NAME: Final = 56
 UNLIMITED: Final = "24h"
 """The timeout of a job whose source has no time limit."""
+IN_TEMPLATE: Final = "write it into a pod template of the worker"
+"""The remedy for a field of a pod that no job has."""
 _WORDS: Final = re.compile(r"[^a-z0-9.]+")
 _STEP_WORDS: Final = re.compile(r"[^A-Za-z0-9_]+")
 _PRINTABLE: Final = re.compile(r"[^!-~]+")

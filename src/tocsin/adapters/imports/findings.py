@@ -86,7 +86,6 @@ class Finding:
         return self.code in LOSSES
 
     def as_json(self) -> dict[str, Any]:
-        """Return the finding of `--output json`."""
         return {
             "code": self.code,
             "loss": self.is_loss,

@@ -38,7 +38,6 @@ class JobFile:
         return sum(finding.is_loss for finding in self.findings)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the report of `--output json`."""
         return {
             "jobs": list(self.jobs),
             "losses": self.losses,
@@ -71,10 +70,9 @@ def write(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFi
             about, lines = _job(draft, name)
             findings += about
             body += ["", *lines]
-            if lines[-1].startswith("#"):
-                continue
-            names.take(name)
-            written.append(name)
+            if not lines[-1].startswith("#"):
+                names.take(name)
+                written.append(name)
     listed = ", ".join(sources)
     head = [f"Written by `tocsin import {kind}` from {listed}.", "Read the comments before you apply this file."]
     head += [f"{finding.source}: {finding.code}: {finding.text}" for finding in heads]
@@ -87,10 +85,7 @@ def _job(draft: Draft, name: str) -> tuple[list[Finding], list[str]]:
     filled = fields_with_work(draft)
     if "schedule" in filled:
         filled = {"timezone": UTC_NAME, **filled}  # without it, `jobs apply` takes the zone of the settings
-    fields = {
-        key: filled[key]
-        for key in (*(key for key in _FIRST if key in filled), *(key for key in filled if key not in _FIRST))
-    }
+    fields = {key: filled[key] for key in _FIRST if key in filled} | filled
     findings = [replace(finding, job=name) for finding in draft.findings]
     try:
         read_job({"name": name, **fields})

@@ -14,7 +14,7 @@ from ...domain.definition import DefinitionError, shorten, show
 from ...domain.schedule import ScheduleError
 from ...domain.schedule.rules import parse_duration
 from ..files import yaml_text
-from .drafts import UNLIMITED, Draft, Draftings
+from .drafts import IN_TEMPLATE, UNLIMITED, Draft, Draftings
 from .findings import Finding
 from .pods import Manifest, list_of, mapping_of, report_rest, set_containers, settings_note, text_of, whole_number
 from .schedules import FIELDS, ROBFIG, Zone, fields_of, set_clock_changes, set_cron, set_interval, set_timezone
@@ -41,7 +41,6 @@ _CONTENTS: Final = ("objects", "items")
 """Where documents such as OpenShift's templates have other documents."""
 _SCHEDULES: Final = ("schedule", "schedules", "cron")
 """Fields with the schedule of other kinds, such as Argo's CronWorkflow."""
-_IN_TEMPLATE: Final = "write it into a pod template of the worker"
 _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
@@ -79,21 +78,19 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
 
 
 def _skipped(place: str, kind: str, version: str, manifest: Mapping[str, Any]) -> Finding:
+    inside = [mapping_of(each) for name in _CONTENTS for each in list_of(manifest.get(name))]
+    spec = mapping_of(manifest.get("spec"))
     if kind == "CronJob":
         said = f"`apiVersion: {version[:100]}` is no known version of CronJobs: write batch/v1"
-        return Finding("entry-not-readable", said, place)
-    if kind.endswith("List"):
+    elif kind.endswith("List"):
         said = f"a {kind[:100]} that is inside another, or whose `items` are no list, is not read: write its items as documents"
-        return Finding("entry-not-readable", said, place)
-    inside = [mapping_of(each) for name in _CONTENTS for each in list_of(manifest.get(name))]
-    if number := sum(text_of(each.get("kind")) == "CronJob" for each in inside):
+    elif number := sum(text_of(each.get("kind")) == "CronJob" for each in inside):
         said = f"the {number:,} CronJobs in a {kind[:100]} are not read: fill it in, and import the result (`oc process -f FILE -o yaml`)"
-        return Finding("entry-not-readable", said, place)
-    spec = mapping_of(manifest.get("spec"))
-    if schedule := next((spec[name] for name in _SCHEDULES if spec.get(name)), None):
+    elif schedule := next((spec[name] for name in _SCHEDULES if spec.get(name)), None):
         said = f"the schedule {show(schedule)} of a {kind[:100]} is not read: write its job by hand"
-        return Finding("entry-not-readable", said, place)
-    return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
+    else:
+        return Finding("document-skipped", f"a {kind[:100] or 'document without a kind'} has no schedule", place)
+    return Finding("entry-not-readable", said, place)
 
 
 def _parsed(text: str) -> list[object]:
@@ -127,10 +124,8 @@ def _draft(place: str, manifest: Mapping[str, Any], zone: Zone, now: datetime) -
     pod = mapping_of(mapping_of(job.get("template")).get("spec"))
     _set_rules(described, spec)
     _set_job(Manifest(draft, "spec.jobTemplate.spec"), job)
-    draft.fields["timeout"] = UNLIMITED
     seconds = Manifest(draft, "spec.jobTemplate.spec.template.spec").seconds(pod, "activeDeadlineSeconds")
-    if seconds:
-        draft.fields["timeout"] = f"{seconds}s"
+    draft.fields["timeout"] = f"{seconds}s" if seconds else UNLIMITED
     _set_meta(draft, metadata)
     set_containers(draft, pod, namespace)
     report_rest(draft, "spec", spec, _SPEC)
@@ -138,7 +133,7 @@ def _draft(place: str, manifest: Mapping[str, Any], zone: Zone, now: datetime) -
     report_rest(draft, "spec.jobTemplate.metadata", mapping_of(job_template.get("metadata")), _OF_SERVERS)
     report_rest(draft, "spec.jobTemplate.spec", job, _JOB)
     described_pod = mapping_of(mapping_of(job.get("template")).get("metadata"))
-    report_rest(draft, "spec.jobTemplate.spec.template.metadata", described_pod, _OF_SERVERS, instead=_IN_TEMPLATE)
+    report_rest(draft, "spec.jobTemplate.spec.template.metadata", described_pod, _OF_SERVERS, instead=IN_TEMPLATE)
     return draft
 
 
@@ -151,8 +146,7 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now
     text, zone = written.strip(), text_of(spec.get("timeZone"))
     if prefix := _PREFIX.fullmatch(text):
         text, zone = prefix["rest"].strip(), zone or prefix["zone"]
-    if not zone:
-        draft.names_no_zone = True
+    draft.names_no_zone = not zone
     if text.startswith("@every"):
         _set_every(draft, text)
         return
@@ -193,11 +187,10 @@ def _set_rules(described: Manifest, spec: Mapping[str, Any]) -> None:
     if suspend is True or (isinstance(suspend, str) and suspend.lower() in _TRUE):
         draft.fields["enabled"] = False
     draft.fields["catch_up"] = "once"
-    if (deadline := described.seconds(spec, "startingDeadlineSeconds")) is not None:
-        if deadline:
-            draft.fields["starting_deadline"] = f"{deadline}s"
-        else:
-            described.lose("startingDeadlineSeconds", 0)
+    if deadline := described.seconds(spec, "startingDeadlineSeconds"):
+        draft.fields["starting_deadline"] = f"{deadline}s"
+    elif deadline == 0:
+        described.lose("startingDeadlineSeconds", 0)
     for name in ("successfulJobsHistoryLimit", "failedJobsHistoryLimit"):
         if name in spec:
             said = f"`{name}: {show(spec[name])}` is a number of Jobs; set `retention`, a time, if the installation's does not fit"

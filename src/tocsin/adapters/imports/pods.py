@@ -1,7 +1,7 @@
 """Fields of a manifest, and containers of a pod as work of a job."""
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from ...domain.definition.container_work import KubernetesName, Quantity
 from ...domain.definition.image import ImageError, read_image
 from ...domain.duration import MAX_DURATION_S
 from .commands import allowed_variables, argument, worker_note
-from .drafts import Draft, Names, StepDraft, function_name
+from .drafts import IN_TEMPLATE, Draft, Names, StepDraft, function_name
 
 MAX_REPORTED: Final = 30
 """Findings about fields of one part of a manifest."""
@@ -32,10 +32,7 @@ class Manifest:
         self.draft.add("field-not-supported", f"`{self.path}.{name}` is {show(value)}, which has no equivalent")
 
     def items(self, fields: Mapping[str, Any], name: str) -> list[Any]:
-        """Return a list; an empty list if it is absent.
-
-        A value of another type is a finding.
-        """
+        """Return a list; empty if absent, or of another type, which is a finding."""
         value = fields.get(name)
         if value is not None and not isinstance(value, list):
             self.lose(name, value)
@@ -131,7 +128,6 @@ _USUAL: Final = {
     "terminationMessagePolicy": "File",
 }
 """Defaults that the API server fills in."""
-_TEMPLATE: Final = "write it into a pod template of the worker"
 _REFERENCE: Final = re.compile(r"\$(?:\$|\((?P<name>[^()]*)\))")
 _NAME: Final[TypeAdapter[str]] = TypeAdapter(KubernetesName)
 _QUANTITY: Final[TypeAdapter[str]] = TypeAdapter(Quantity)
@@ -142,7 +138,7 @@ def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None
     """Set the work of a job from the pod of its template."""
     described = Manifest(draft, "pod")
     first, together = described.mappings(pod, "initContainers"), described.mappings(pod, "containers")
-    report_rest(draft, "pod", pod, _POD - _unusual(pod), instead=_TEMPLATE)
+    report_rest(draft, "pod", pod, _POD - _unusual(pod), instead=IN_TEMPLATE)
     if len(first) + len(together) > MAX_CONTAINERS:
         draft.add("field-not-supported", f"the pod has more than {MAX_CONTAINERS} containers: the others are not read")
         first, together = first[:MAX_CONTAINERS], together[: max(0, MAX_CONTAINERS - len(first))]
@@ -165,7 +161,8 @@ def set_containers(draft: Draft, pod: Mapping[str, Any], namespace: str) -> None
 
 def settings_note(drafts: list[Draft]) -> str | None:
     """Return the settings that some containers need; None: there are no containers."""
-    works = list(_containers(drafts))
+    fields = [each for draft in drafts for each in (draft.fields, *(step.fields for step in draft.steps))]
+    works: list[Mapping[str, Any]] = [work for each in fields if isinstance(work := each.get("container"), dict)]
     if not works:
         return None
     namespaces = {work.get("namespace", "default") for work in works}
@@ -173,19 +170,11 @@ def settings_note(drafts: list[Draft]) -> str | None:
     accounts = {work["service_account"] for work in works if "service_account" in work}
     return worker_note(
         "container",
-        namespaces=sorted(
-            namespaces, key=lambda name: (name != "default", name)
-        ),  # the first is that of jobs without one
+        # The first is that of jobs without one.
+        namespaces=sorted(namespaces, key=lambda name: (name != "default", name)),
         images=sorted(images),
         service_accounts=sorted(accounts),
     )
-
-
-def _containers(drafts: list[Draft]) -> Iterator[Mapping[str, Any]]:
-    for draft in drafts:
-        for fields in (draft.fields, *(step.fields for step in draft.steps)):
-            if isinstance(work := fields.get("container"), dict):
-                yield work
 
 
 def _repository(image: str) -> str | None:
@@ -235,7 +224,7 @@ def _container(draft: Draft, container: Mapping[str, Any], shared: Mapping[str, 
         work["env"] = {**allowed}
     if resources := _resources(Manifest(draft, f"{path}.resources"), mapping_of(container.get("resources"))):
         work["resources"] = resources
-    report_rest(draft, path, container, _CONTAINER - _unusual(container), instead=_TEMPLATE)
+    report_rest(draft, path, container, _CONTAINER - _unusual(container), instead=IN_TEMPLATE)
     return {**work, **shared}
 
 
@@ -261,10 +250,10 @@ def _resources(described: Manifest, written: Mapping[str, Any]) -> dict[str, Jso
         valid: dict[str, JsonValue] = {name: text for name, text in known.items() if _is_valid(_QUANTITY, text)}
         for name in (name for name in known if name not in valid):
             part.lose(name, amounts[name])
-        report_rest(part.draft, part.path, amounts, _RESOURCES, instead=_TEMPLATE)
+        report_rest(part.draft, part.path, amounts, _RESOURCES, instead=IN_TEMPLATE)
         if valid:
             resources[kind] = valid
-    report_rest(described.draft, described.path, written, ("requests", "limits"), instead=_TEMPLATE)
+    report_rest(described.draft, described.path, written, ("requests", "limits"), instead=IN_TEMPLATE)
     return resources
 
 

@@ -31,9 +31,7 @@ class Call:
     Attributes:
         name: the last part of the function's name.
         full: the whole name, dotted.
-        args, keywords: the arguments.
         text: the source.
-        line: the line.
     """
 
     name: str
@@ -99,8 +97,6 @@ def assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
             yield from ((target, value) for target in targets)
         case ast.AnnAssign(target=target, value=ast.expr() as value):
             yield target, value
-        case _:
-            pass
 
 
 def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
@@ -111,8 +107,6 @@ def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
         case ast.Dict(keys=keys, values=members):
             parts = zip(keys, members, strict=True)
             yield from (value for key, value in parts if isinstance(key, ast.Constant) and key.value in names)
-        case _:
-            pass
 
 
 def setting_name(node: ast.expr) -> str:
@@ -165,7 +159,6 @@ def shown(value: Any) -> str:  # noqa: ANN401
 MAX_BITS: Final = 64
 _MAX_CHAIN: Final = 200
 _MAX_RANGE: Final = 1_000
-
 
 _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
@@ -333,11 +326,10 @@ def _bindings(node: ast.AST) -> Iterator[tuple[str, ast.expr | None]]:  # noqa: 
                 elif isinstance(target, ast.Attribute):
                     yield dotted(target), None
                 else:
-                    yield from ((each.id, None) for each in ast.walk(target) if _is_bound(each))  # type: ignore[attr-defined]
+                    names = (each for each in ast.walk(target) if isinstance(each, ast.Name))
+                    yield from ((each.id, None) for each in names if isinstance(each.ctx, ast.Store))
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
             yield name, value
-        case ast.Name(id=name, ctx=ast.Store()):
-            pass
         case ast.AugAssign(target=target) | ast.For(target=target) | ast.comprehension(target=target):
             yield from ((each.id, None) for each in ast.walk(target) if isinstance(each, ast.Name))
         case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method)) if method in _CHANGES:
@@ -360,10 +352,6 @@ def _constants(module: ast.Module) -> Iterator[tuple[str, ast.expr | None]]:
             for each in ast.walk(node):
                 for name, value in _bindings(each):
                     yield f"{node.name}.{name}", value if is_plain and each in node.body else None
-
-
-def _is_bound(node: ast.AST) -> bool:
-    return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
 def _evaluated(call: Call) -> Any:  # noqa: ANN401, PLR0911 - a case for each function

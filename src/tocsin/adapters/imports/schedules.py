@@ -43,21 +43,9 @@ class Dialect:
     """Whether `5/15` counts from 5 to the end of the field; if not, the expression is refused."""
 
 
-def _vixie_star(text: str, _mask: int, _every: int) -> bool:
-    return text.startswith("*")
-
-
-def _robfig_star(text: str, _mask: int, _every: int) -> bool:
-    return any(item in {"*", "?", "*/1", "?/1"} for item in text.split(","))
-
-
-def _full(_text: str, mask: int, every: int) -> bool:
-    return mask == every
-
-
-VIXIE: Final = Dialect(_vixie_star, has_bare_step=False)
-ROBFIG: Final = Dialect(_robfig_star)
-CRONITER: Final = Dialect(_full)
+VIXIE: Final = Dialect(lambda text, _mask, _every: text.startswith("*"), has_bare_step=False)
+ROBFIG: Final = Dialect(lambda text, _mask, _every: not {"*", "?", "*/1", "?/1"}.isdisjoint(text.split(",")))
+CRONITER: Final = Dialect(lambda _text, mask, every: mask == every)
 
 
 class NotExpressible(ValueError):
@@ -117,12 +105,8 @@ def mask_of(kind: Field, text: str) -> int:
             values |= Values(first)
         else:
             values |= parse_item(kind, item)
-    return _folded(kind, values.mask)
-
-
-def _folded(kind: Field, mask: int) -> int:
-    """Return the mask with Sunday as 0 only."""
-    return (mask | mask >> 7) & _every(kind) if kind is DAY_OF_WEEK else mask
+    # Sunday is 0 only.
+    return (values.mask | values.mask >> 7) & _every(kind) if kind is DAY_OF_WEEK else values.mask
 
 
 def _days(month_days: int, week_days: int, *, either: bool) -> tuple[str, str]:
@@ -261,10 +245,7 @@ def _phased(interval: timedelta, anchor: datetime) -> str | None:
 
 
 def set_timezone(draft: Draft, name: str) -> bool:
-    """Set the time zone of a draft; return whether it exists.
-
-    A job with an unknown zone loses its schedule.
-    """
+    """Set the time zone of a draft; if unknown, remove its schedule and return False."""
     try:
         validate_timezone(name)
     except ScheduleError as error:

@@ -22,10 +22,7 @@ _EXECUTED: Final = frozenset({"dag", "connect"})
 def report_unfollowed(
     module: ast.Module, drafted: Draftings, *, is_read: Callable[[ast.AST], bool], lines: Container[int]
 ) -> None:
-    """Add a finding for each call that cannot be followed.
-
-    `is_read`: whether an importer read a node. `lines`: those that are reported already.
-    """
+    """Add a finding for each call that is neither read nor on a reported line."""
     calls = [call for call in _Walk(module, is_read).calls if call.lineno not in lines]
     for call in calls[:MOST]:
         said = f"`{source_of(call)}` is not followed: write by hand what it schedules"
@@ -71,23 +68,18 @@ class _Walk:
                     self._dags.add(name)
             case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()):
                 self._bound.add(name)
-            case _:
-                pass
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
             made_by = dotted(node.value.func).partition(".")[0]
             self._made_by.update({each.id: made_by for each in node.targets if isinstance(each, ast.Name)})
 
     def _run(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            if self._is_read(statement):
+            if self._is_read(statement) or isinstance(statement, ast.ClassDef) or is_main(statement):
                 continue
-            if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
-                if any(last_name(each) in _EXECUTED for each in statement.decorator_list):
-                    self._enter(statement.name)
-                continue
-            if isinstance(statement, ast.ClassDef) or is_main(statement):
-                continue
-            self._run_parts(statement)
+            if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+                self._run_parts(statement)
+            elif any(last_name(each) in _EXECUTED for each in statement.decorator_list):
+                self._enter(statement.name)
 
     def _run_parts(self, statement: ast.stmt) -> None:
         for name, part in ast.iter_fields(statement):

@@ -64,7 +64,6 @@ def execute(order: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Carry out the order of standard input."""
     with contextlib.suppress(ValueError, OSError):  # a system without this limit, or with a lower one
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     logging.getLogger().addHandler(logging.NullHandler())

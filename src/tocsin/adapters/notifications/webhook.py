@@ -31,7 +31,6 @@ MAX_ERROR: Final = 200
 """Characters of the reason why a receiver cannot be reached."""
 _GONE: Final = 410
 
-
 T = TypeVar("T")
 
 _log: Final = telemetry.get_logger("tocsin.notifier")
@@ -161,10 +160,7 @@ def _reason(error: httpx.ProtocolError) -> str:
 
 
 def body_of(notification: Notification) -> dict[str, JsonValue]:
-    """Return the JSON of a notification.
-
-    Its texts are those of the job, also characters that act on HTML or in a chat.
-    """
+    """Return the JSON of a notification, with the texts of the job unchanged."""
     return {
         "id": notification.id,
         "kind": notification.kind.value,

@@ -78,7 +78,6 @@ class OtlpSpanExporter:
         self._hint = outcome.message or self._hint
 
     def close(self) -> None:
-        """End what is being sent."""
         logging.getLogger(trace_exporter.__name__).removeFilter(self._reasons)
         self._exporter.shutdown()  # type: ignore[no-untyped-call] # it has no annotation
 

@@ -113,22 +113,19 @@ class Traces:
         self._logged_at: float | None = None
 
     def take(self, messages: Iterable[Recorded[Message]], causes: Mapping[int, str]) -> None:
-        """Note the beginnings, the reports and the ends of executions.
-
-        `causes`: the names of the causes of events, by number.
-        """
+        """Note beginnings, reports and ends; `causes`: the causes of events, by number."""
         for recorded in messages:
             message = recorded.message
             source, _, place = causes.get(recorded.sequence, "").partition("-")
             if source == Stream.REPORTS and isinstance(message, ExecutionFact):
                 self._noted(message).reports[int(place)] = None
             if isinstance(message, Requested | Skipped) or (isinstance(message, Dispatched) and message.admits):
-                self._note_beginning(message)
+                context = parse(message.traceparent)
+                self._noted(message).is_selected = context is not None and context.is_sampled
             if isinstance(message, Terminal | Skipped):
                 self._note_end(recorded, message)
 
     async def run(self) -> None:
-        """Export until cancelled."""
         _lost_traces.add(0)  # so that a dashboard sees the first loss
         try:
             while True:
@@ -151,11 +148,8 @@ class Traces:
             try:
                 await self._exporter.export([span for spans in portion for span in spans])
             except Exception as error:  # noqa: BLE001 - a defect of a library must cost traces alone
-                self._lose(_lost(error, len(portion)), error)
-
-    def _note_beginning(self, message: Requested | Skipped | Dispatched) -> None:
-        context = parse(message.traceparent)
-        self._noted(message).is_selected = context is not None and context.is_sampled
+                rejected = error.rejected if isinstance(error, SpansLost) else None
+                self._lose(len(portion) if rejected is None else min(rejected, len(portion)), error)
 
     def _noted(self, message: ExecutionFact) -> _Open:
         noted = self._open.setdefault((message.job, message.execution_id), _Open())
@@ -222,12 +216,6 @@ class Traces:
             return
         _log.warning("traces lost", action="traces-lost", traces=self._losses, error=str(error) or repr(error))
         self._losses, self._logged_at = 0, now
-
-
-def _lost(error: Exception, traces: int) -> int:
-    """Return how many of the traces of a request are not whole."""
-    rejected = error.rejected if isinstance(error, SpansLost) else None
-    return traces if rejected is None else min(rejected, traces)
 
 
 def _portions(traces: Iterable[list[Span]]) -> Iterator[list[list[Span]]]:

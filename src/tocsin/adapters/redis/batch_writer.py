@@ -1,6 +1,6 @@
 """Recording of a batch of facts in one Redis transaction."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, cast
 
@@ -186,12 +186,12 @@ AT_ONCE: Final = 1_000
 
 async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
     """Remove some expired executions and resolved dead letters; return how many."""
-    retentions = {job: float(seconds) for job, seconds in cast("Hash", await client.hgetall(keys.RETENTIONS)).items()}
-    removed = await _executions(client, keys.EXECUTIONS, now - after, but=frozenset(retentions))
-    for job, seconds in retentions.items():
-        removed += await _executions(client, keys.executions_by("job", job), now - timedelta(seconds=seconds))
+    stored = cast("Hash", await client.hgetall(keys.RETENTIONS))
+    cutoffs = {job: now - timedelta(seconds=float(seconds)) for job, seconds in stored.items()}
+    removed = await _executions(client, keys.EXECUTIONS, now - after, but=cutoffs)
+    for job, cutoff in cutoffs.items():
+        removed += await _executions(client, keys.executions_by("job", job), cutoff)
     removed += await _dead_letters(client, now - after)
-    cutoffs = {job: now - timedelta(seconds=seconds) for job, seconds in retentions.items()}
     newest = max((now - after, *cutoffs.values()))
     removed += await counts.expire_passed(client, lambda job: cutoffs.get(job, now - after), newest)
     if not removed:
@@ -199,8 +199,8 @@ async def expire(client: Redis, *, now: datetime, after: timedelta) -> int:
     return removed
 
 
-async def _executions(client: Redis, among: str, before: datetime, *, but: frozenset[str] = frozenset()) -> int:
-    removed, start = 0, 0
+async def _executions(client: Redis, among: str, before: datetime, *, but: Container[str] = ()) -> int:
+    start = 0
     while names := await _oldest(client, among, before, start):
         start += len(names)
         records = [execution_record(stored) for stored in await _executions_of(client, names)]
@@ -213,10 +213,9 @@ async def _executions(client: Redis, among: str, before: datetime, *, but: froze
             for record in old:
                 remove_execution(removing, record)
             await removing.execute()
-        removed += len(old)
-        if removed:
-            break
-    return removed
+        if old:
+            return len(old)
+    return 0
 
 
 async def _dead_letters(client: Redis, before: datetime) -> int:

@@ -63,18 +63,14 @@ _INTERSECTION_LIFETIME_S: Final = 60
 
 @dataclass(frozen=True)
 class Pages(Generic[T]):
-    """A list of rows.
-
-    The set that sorts it, the sets of its conditions, and the conversion of members to rows.
-    """
+    """The set that sorts a list of rows, its conditions, and the conversion to rows."""
 
     sort: str
     order: str
     narrowed_by: Sequence[str]
     is_downwards: bool
-    least: int | None
-    most: int | None
-    """Inclusive bounds of the score."""
+    bounds: tuple[str, str]
+    """The least and the greatest score, inclusive."""
     ids: str
     """The set of all ids in alphabetical order."""
     id_prefix: str | None
@@ -95,14 +91,10 @@ async def page(client: Redis, listing: Pages[T], place: Place | None, limit: int
 
 
 async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
-    """Return the number of rows in a list.
-
-    `is_exact`: the sets express all conditions, so no row has to be read.
-    """
+    """Return the number of rows; `is_exact`: the sets express all conditions."""
     async with _opened_set(client, listing) as source:
         if is_exact:
-            bounds = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
-            return int(await client.zcount(source, *bounds))
+            return int(await client.zcount(source, *listing.bounds))
         total = 0
         async for members in _members(client, source, listing, None, CHUNK):
             total += len([row async for row in _rows(client, listing, members)])
@@ -111,10 +103,7 @@ async def count(client: Redis, listing: Pages[T], *, is_exact: bool) -> int:
 
 @asynccontextmanager
 async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
-    """Yield the key of the set to read.
-
-    It has the order of the list, and only members that meet all conditions which sets express.
-    """
+    """Yield the key of the set to read, with the list's order and conditions."""
     ids = await _ids_with_prefix(client, listing)
     if ids is None and not listing.narrowed_by:
         yield listing.order
@@ -137,10 +126,7 @@ async def _opened_set(client: Redis, listing: Pages[T]) -> AsyncIterator[str]:
 
 
 async def _ids_with_prefix(client: Redis, listing: Pages[T]) -> Sequence[str] | None:
-    """Return the ids with the requested prefix if they are few.
-
-    None if they are many or no prefix is requested.
-    """
+    """Return the ids with the requested prefix; None: too many, or no prefix is requested."""
     if listing.id_prefix is None:
         return None
     bounds = f"[{listing.id_prefix}", f"({listing.id_prefix}\U0010ffff"
@@ -153,7 +139,7 @@ async def _members(
 ) -> AsyncIterator[Sequence[Place]]:
     """Yield chunks of a set's members after a place, in order."""
     size = max(at_once, CHUNK)
-    least, most = _bound(listing.least, "-inf"), _bound(listing.most, "+inf")
+    least, most = listing.bounds
     while True:
         # Start at the score of the last member, because others may have the same score.
         if place is not None:
@@ -189,10 +175,6 @@ async def _rows(client: Redis, listing: Pages[T], members: Sequence[Place]) -> A
             yield member, listing.row(stored)
 
 
-def _bound(score: int | None, unbounded: str) -> str:
-    return unbounded if score is None else str(score)
-
-
 SCHEMA: Final = 1
 """The version of the keys' meaning."""
 
@@ -219,7 +201,6 @@ class RedisHistory:
     """The history of a Redis client. A method may also raise `redis.exceptions.RedisError`."""
 
     def __init__(self, client: Redis, *, installation: str = "") -> None:
-        """Record the streams of `installation`."""
         self._client = client
         self._installation = installation
         self._recording = BatchWriter(client, installation)
@@ -373,8 +354,7 @@ def _executions(query: ExecutionQuery, *, order: tuple[str, bool] | None = None)
         order=scored_by,
         narrowed_by=narrowed_by,
         is_downwards=is_downwards,
-        least=_score(query.since) if is_bounded else None,
-        most=_score_before(query.until) if is_bounded else None,
+        bounds=_bounds(query) if is_bounded else ("-inf", "+inf"),
         ids=keys.EXECUTION_IDS,
         id_prefix=query.id_prefix,
         key=keys.execution,
@@ -392,8 +372,7 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
         order=keys.DEAD_LETTERS,
         narrowed_by=narrowed_by,
         is_downwards=query.sort == "newest",
-        least=_score(query.since),
-        most=_score_before(query.until),
+        bounds=_bounds(query),
         ids=keys.DEAD_LETTER_IDS,
         id_prefix=query.id_prefix,
         key=keys.dead_letter,
@@ -414,9 +393,6 @@ def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, 
     return has_error and stored[name].startswith(query.id_prefix or "")
 
 
-def _score(time: datetime | None) -> int | None:
-    return None if time is None else microseconds(time)
-
-
-def _score_before(time: datetime | None) -> int | None:
-    return None if time is None else microseconds(time) - 1
+def _bounds(query: ExecutionQuery | DeadLetterQuery) -> tuple[str, str]:
+    least = "-inf" if query.since is None else str(microseconds(query.since))
+    return least, "+inf" if query.until is None else str(microseconds(query.until) - 1)

@@ -81,7 +81,6 @@ async def read_each(client: Redis, names: Sequence[str], read: Callable[[Pipelin
 
 
 def place(installation: str, stream: Stream) -> str:
-    """Return the key of the offset in a stream of an installation."""
     return f"{ROOT}:place:{installation}:{stream.value}"
 
 
@@ -95,7 +94,6 @@ def dead_letter(key: str) -> str:
 
 
 def total_names(owner: str) -> str:
-    """Return the set of an owner's names among the totals."""
     return f"{ROOT}:total-names:{owner}"
 
 
@@ -105,12 +103,10 @@ def executions_by(field: str, value: str) -> str:
 
 
 def results_of(job: str, status: str) -> str:
-    """Return the set of executions of a job that `completed` or `failed`."""
     return f"{EXECUTIONS}:results:{status}:{job}"
 
 
 def in_queue(queue: str, state: JobState) -> str:
-    """Return the set of executions of a queue in a state, scored by their end."""
     return f"{EXECUTIONS}:queue:{state}:{queue}"
 
 
@@ -241,10 +237,7 @@ def job_row(text: str) -> JobRow:
 
 
 def aware(time: datetime) -> datetime:
-    """Return an instant in UTC.
-
-    An instant without a zone is assumed to be in UTC.
-    """
+    """Return an instant in UTC; without a zone, it is one already."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 

@@ -1,7 +1,7 @@
 """Implementation of `ports.summaries` in Redis."""
 
 from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from operator import add
@@ -55,7 +55,6 @@ _FIELDS: Final = (
     *("duration_ms", "definition", "error"),
 )
 
-
 _HANDED_OVER: Final = (
     *("job_name", "definition", "status", "was_handed_over", "recoveries", "completed_at", "scheduled_time"),
 )
@@ -69,10 +68,8 @@ def record(transaction: Pipeline, last: Mapping[str, LastRun]) -> None:
         transaction.hset(keys.LAST_RUNS, job, json_text(run))
 
 
-def _totals(job: str) -> Iterator[Total]:
-    for status in ENDED:
-        for trigger in _TRIGGERS:
-            yield Total("executions", job, trigger, status)
+def _totals(job: str) -> list[Total]:
+    return [Total("executions", job, trigger, status) for status in ENDED for trigger in _TRIGGERS]
 
 
 def _ends(job: str, counts: Sequence[str | None]) -> dict[Status, int]:
@@ -109,7 +106,7 @@ class RedisSummaries:
             async with self._client.pipeline(transaction=True) as reading:
                 reading.hmget(keys.LAST_RUNS, chunk)
                 for job in chunk:
-                    reading.hmget(keys.TOTALS, [json_text(total) for total in _totals(job)])
+                    reading.hmget(keys.TOTALS, [*map(json_text, _totals(job))])
                 last, *ends = await reading.execute()
             for job, stored, counts in zip(chunk, last, ends, strict=True):
                 run = None if stored is None else _LAST_RUN.validate_json(stored)

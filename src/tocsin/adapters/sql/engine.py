@@ -67,13 +67,13 @@ def connect(url: str, *, max_connections: int = 10) -> Engine:
             f"`database.url` is {show(scheme)}: the history is kept in `sqlite:///…`, `postgresql://…` or `redis://…`"
         )
     is_file, path = scheme == "sqlite", rest.removeprefix("/").partition("?")[0]
+    options: dict[str, Any] = {}
     if is_file:
         _make_folder(path)
-    options: dict[str, Any] = {} if is_file else {"pool_pre_ping": True}
-    if not is_file:
-        options["connect_args"] = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin"}
+    else:
         # A database in SQL_ASCII names no encoding, and the driver would return bytes for texts.
-        options["connect_args"]["client_encoding"] = "utf8"
+        arguments = {"connect_timeout": CONNECT_TIMEOUT, "application_name": "tocsin", "client_encoding": "utf8"}
+        options = {"pool_pre_ping": True, "connect_args": arguments}
     try:
         with history_extra(f"A history in {scheme}"):
             engine = create_engine(

@@ -56,10 +56,7 @@ class EventsWriter:
     def write_executions(
         self, connection: Connection, encoded: Sequence[Encoded], only: Collection[str] | None = None
     ) -> None:
-        """Write the events of executions and dead letters.
-
-        `only`: the executions that are written; None: all.
-        """
+        """Write the events of dead letters, and of executions in `only` (None: of all)."""
         if not encoded:
             return
         events = defaultdict[tuple[str, str], list[tuple[Any, ...]]](list)
@@ -71,17 +68,11 @@ class EventsWriter:
             else:
                 events[id_, job].append((event.sequence, event.subject, event.time, msgspec.Raw(event.body)))
         # All rows have the time of the newest event, so that their order is that of the transactions.
-        common = self._installation, self._encoding.time(encoded[-1].time)
+        time = self._encoding.time(encoded[-1].time)
         names = {job: subjects.name(job) for job in {job for _, job in events}}
         rows = [
-            (
-                id_,
-                common[0],
-                names[job],
-                common[1],
-                part[-1][0],
-                bytearray(_encode(part)),
-            )  # SQLite's driver looks for an adapter of `bytes`
+            # SQLite's driver looks for an adapter of `bytes`.
+            (id_, self._installation, names[job], time, part[-1][0], bytearray(_encode(part)))
             for (id_, job), of_id in events.items()
             for part in (of_id[start : start + MAX_ROW_EVENTS] for start in range(0, len(of_id), MAX_ROW_EVENTS))
         ]
@@ -108,7 +99,7 @@ def events(
     limit: int | None = None,
 ) -> KeptEvents:
     """Return events of a part (see `EventHistory.events`)."""
-    upto = _place(connection, installation, part)
+    upto = offset(connection, installation=installation, stream=part.stream)
     removed = _removed(connection, installation, part)
     if part.stream is Stream.LEDGER:
         found = _ledger(connection, part, installation, after, since, limit)
@@ -116,7 +107,8 @@ def events(
     found = _executions(connection, part, installation, after, since, limit)
     is_whole = _is_later(removed, after, since)
     if part.id is not None:
-        is_whole = _has_all(part.id, _first(connection, part, installation), removed)
+        row = connection.execute(_of_part(part, installation).limit(1)).first()
+        is_whole = _has_all(part.id, None if row is None else _decode(row.events)[0], removed)
     return KeptEvents(found, _upto(found, upto), is_whole)
 
 
@@ -126,7 +118,7 @@ def newest(connection: Connection, part: KeptPart, *, installation: str) -> Kept
         kept = events(connection, part, installation=installation)
         by_subject = {event.subject: event for event in kept.events}
         return kept._replace(events=sorted(by_subject.values(), key=_sequence))
-    upto = _place(connection, installation, part)
+    upto = offset(connection, installation=installation, stream=part.stream)
     found = sorted(_newest_of_ledger(connection, part, installation), key=_sequence)
     is_whole = _removed(connection, installation, part._replace(filters=("ledger.*.defined",))) is None
     return KeptEvents(found, _upto(found, upto), is_whole)
@@ -179,10 +171,7 @@ def _note_removed(connection: Connection, removed: Mapping[JobOfStream, Removal]
 
 
 def _removed(connection: Connection, installation: str, part: KeptPart) -> Removal | None:
-    """Return the time and the number up to which a part may lack events.
-
-    None: no event is missing.
-    """
+    """Return the time and number up to which a part may lack events; None: none."""
     upto = select(func.max(_REMOVED.upto), func.max(_REMOVED.number)).where(_REMOVED.installation == installation)
     if part.job is not None:
         if part.kind == "ledger" and not (_kinds(part) or {*_TIME}) & {*_TIME}:
@@ -208,9 +197,9 @@ def _has_all(id_: str, first: KeptEvent | None, removed: Removal | None) -> bool
     return removed is None or (at is not None and at != ids.KEYED and at - MARGIN > removed[0])
 
 
-def _place(connection: Connection, installation: str, part: KeptPart) -> int:
-    """Return the number up to which the events of a part are recorded."""
-    where = offsets.c.installation == installation, offsets.c.stream == part.stream.value
+def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
+    """Return the last recorded sequence of an installation's stream, or 0."""
+    where = offsets.c.installation == installation, offsets.c.stream == stream.value
     return connection.execute(select(offsets.c.sequence).where(*where)).scalar() or 0
 
 
@@ -220,10 +209,7 @@ def _upto(found: Sequence[KeptEvent], upto: int) -> int:
 
 
 def _of_part(part: KeptPart, installation: str) -> Select[Any]:
-    """Return the rows of an execution and its dead letter, or of a whole job.
-
-    They are in the order of their transactions.
-    """
+    """Return the rows of an execution or a whole job, in the order of transactions."""
     conditions = [_EVENTS.installation == installation]
     if part.id is not None:
         conditions.append(_EVENTS.execution_id == part.id)
@@ -234,16 +220,8 @@ def _of_part(part: KeptPart, installation: str) -> Select[Any]:
     )
 
 
-def _first(connection: Connection, part: KeptPart, installation: str) -> KeptEvent | None:
-    row = connection.execute(_of_part(part, installation).limit(1)).first()
-    return None if row is None else _decode(row.events)[0]
-
-
 def _rows(connection: Connection, statement: Select[Any]) -> Iterator[Any]:
-    """Yield rows in portions.
-
-    A driver may read all rows of a statement before the first.
-    """
+    """Yield rows in portions: a driver may read all rows before the first."""
     rows = connection.execute(statement.limit(CHUNK)).all()
     while rows:
         yield from rows

@@ -86,13 +86,6 @@ EXPIRED_AT_ONCE: Final = 1_000
 """The limit of executions that a transaction removes."""
 
 
-def offset(connection: Connection, *, installation: str, stream: Stream) -> int:
-    """Return the last recorded sequence of an installation's stream, or 0."""
-    offsets = tables.offsets
-    place = (offsets.c.installation == installation, offsets.c.stream == stream.value)
-    return connection.execute(select(offsets.c.sequence).where(*place)).scalar() or 0
-
-
 def executions(connection: Connection, query: ExecutionQuery = EVERY_EXECUTION) -> Page[ExecutionRow]:
     column, is_downwards = ORDERS[query.sort]
     key, time = _EXECUTIONS.execution_id, _EXECUTIONS.scheduled_time
@@ -151,33 +144,29 @@ def jobs(connection: Connection) -> Sequence[JobRow]:
 
 def expire(connection: Connection, *, now: datetime, after: timedelta) -> int:
     """Remove up to `EXPIRED_AT_ONCE` executions, and as many resolved dead letters, whose retention is over."""
-    retention_by_job = dict(
-        connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None))).all()
-    )
-    retentions = [
-        (timedelta(seconds=seconds), [_EXECUTIONS.job_name == job]) for job, seconds in retention_by_job.items()
-    ]
+    retentions = connection.execute(select(_JOBS.job_name, _JOBS.retention).where(_JOBS.retention.is_not(None)))
+    cutoffs = {job: now - timedelta(seconds=seconds) for job, seconds in retentions}
+    of_jobs = [(cutoff, _EXECUTIONS.job_name == job) for job, cutoff in cutoffs.items()]
     removed, writer = 0, CountsWriter(Encoding(connection.dialect.name))
-    for retention, condition in [(after, [_EXECUTIONS.job_name.not_in(retention_by_job)]), *retentions]:
+    for cutoff, condition in [(now - after, _EXECUTIONS.job_name.not_in(cutoffs)), *of_jobs]:
         # Limit the scheduled time too: it has an index, and ended executions were scheduled before.
-        old = (_EXECUTIONS.scheduled_time < now - retention, _EXECUTIONS.completed_at < now - retention)
-        statement = select(_EXECUTIONS.execution_id, _EXECUTIONS.occurrence_id, *COUNTED).where(*old, *condition)
+        old = (_EXECUTIONS.scheduled_time < cutoff, _EXECUTIONS.completed_at < cutoff)
+        statement = select(_EXECUTIONS.execution_id, _EXECUTIONS.occurrence_id, *COUNTED).where(*old, condition)
         expired: Any = connection.execute(statement.limit(EXPIRED_AT_ONCE - removed)).all()
         ids = [row.execution_id for row in expired]
         for table in (tables.executions, tables.execution_tags):
             connection.execute(delete(table).where(table.c.execution_id.in_(ids)))
         # A fan-out has one event under an id without a row, which its executions name.
         kept_events.forget_executions(connection, {*ids, *filter(None, (row.occurrence_id for row in expired))})
-        kept_events.forget_times(connection, {row.job for row in expired}, now - retention)
+        kept_events.forget_times(connection, {row.job for row in expired}, cutoff)
         gone = Counter(filter(None, map(count_key, expired)))  # an ended row has the fields that a count has
         writer.change(connection, {key: -count for key, count in gone.items()})
         removed += len(expired)
         if removed == EXPIRED_AT_ONCE:
             break
-    spans = expire_passed(connection, now - after, _PASSED.job_name.not_in(retention_by_job), limit=EXPIRED_AT_ONCE)
-    for job, seconds in retention_by_job.items():
-        before = now - timedelta(seconds=seconds)
-        spans += expire_passed(connection, before, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
+    spans = expire_passed(connection, now - after, _PASSED.job_name.not_in(cutoffs), limit=EXPIRED_AT_ONCE)
+    for job, cutoff in cutoffs.items():
+        spans += expire_passed(connection, cutoff, _PASSED.job_name == job, limit=EXPIRED_AT_ONCE)
     letters = select(_DEAD_LETTERS.letter_id).where(_DEAD_LETTERS.resolved, _DEAD_LETTERS.last_attempt < now - after)
     resolved = connection.execute(letters.limit(EXPIRED_AT_ONCE)).scalars().all()
     connection.execute(delete(tables.dead_letters).where(_DEAD_LETTERS.letter_id.in_(resolved)))
@@ -199,10 +188,7 @@ def forget(connection: Connection) -> None:
 def _after_place(
     statement: Select[Any], place: Place | None, column: Column[Any], key: Column[Any], *, is_downwards: bool
 ) -> Select[Any]:
-    """Restrict a query to the rows after a place, and sort it.
-
-    Rows with equal `column` are ordered by id.
-    """
+    """Restrict a query to the rows after a place, sorted by `column` and id."""
     if place is not None:
         is_duration = column is _EXECUTIONS.duration_ms
         value = literal(place.key, BigInteger) if is_duration else literal(place.time, column.type)
@@ -247,7 +233,7 @@ class SqlHistory:
         self._engine.dispose()
 
     async def offset(self, stream: Stream) -> int:
-        return await self.read(partial(offset, installation=self._installation, stream=stream))
+        return await self.read(partial(kept_events.offset, installation=self._installation, stream=stream))
 
     async def record(
         self,

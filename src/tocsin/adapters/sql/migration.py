@@ -49,15 +49,11 @@ def migrate(engine: Engine) -> None:
                     upgrade(connection)
             connection.invalidate()  # the connection has the settings of a migration
     except DBAPIError as error:
-        raise unavailable(engine, error) from error
-
-
-def unavailable(engine: Engine, error: DBAPIError) -> HistoryUnavailable:
-    lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
-    reason = " ".join(lines) or type(error.orig).__name__
-    return HistoryUnavailable(
-        f"`database.url` is {without_credentials(_url(engine))}, and the history cannot be kept there: {reason}"
-    )
+        lines = [line.strip() for line in str(error.orig).splitlines() if line.strip()]
+        reason = " ".join(lines) or type(error.orig).__name__
+        raise HistoryUnavailable(
+            f"`database.url` is {without_credentials(_url(engine))}, and the history cannot be kept there: {reason}"
+        ) from error
 
 
 def _url(engine: Engine) -> str:
@@ -65,7 +61,9 @@ def _url(engine: Engine) -> str:
 
 
 def _is_newest(connection: Connection) -> bool:
-    revision = _revision(connection)
+    has_table = inspect(connection).has_table(VERSION_TABLE)
+    version = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608 - our own name
+    revision = connection.execute(version).scalar() if has_table else None
     if revision is not None and revision not in REVISIONS:
         raise HistoryTooNew(
             f"`database.url` is {without_credentials(_url(connection.engine))}, and a newer version of "
@@ -73,12 +71,6 @@ def _is_newest(connection: Connection) -> bool:
             "no downgrade: run the newer version, or use another database, which is filled from the log"
         )
     return revision == HEAD
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table(VERSION_TABLE):
-        return None
-    return connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalar()  # noqa: S608 - our own name
 
 
 def upgrade(connection: Connection) -> None:

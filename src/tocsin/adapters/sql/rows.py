@@ -30,7 +30,6 @@ _NAMESPACE: Final = UUID("7c1f0d3e-5a55-5b8e-9a3c-2f6a4d0b9e61")
 _UUID: Final = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MILLISECOND: Final = timedelta(milliseconds=1)
 
-
 _RECOVERIES: Final = tuple(f"recoveries_{outcome}" for outcome in Recoveries._fields)
 EXECUTION: Final = (*rows.EXECUTION, *_RECOVERIES, "job_state", "duration_ms")
 """The names of `execution_values`: the columns of an execution but for its `id`, and `recoveries`, which has four."""
@@ -77,24 +76,15 @@ def execution_head(row: SqlRow[*tuple[Any, ...]]) -> ExecutionHead:
 
 def _shown(row: Row) -> dict[str, Any]:
     started_at = row.started_at if row.status == "running" or row.duration_ms is not None else None
-    return row._asdict() | {"started_at": started_at, "duration_ms": _duration_ms(row)}
-
-
-def _duration_ms(row: Row) -> int | None:
-    duration: int | None = row.duration_ms
-    if duration != MAX_INTEGER:
-        return duration
-    took: timedelta = row.completed_at - row.started_at
-    return took // _MILLISECOND
+    duration = row.duration_ms
+    if duration == MAX_INTEGER:
+        duration = (row.completed_at - row.started_at) // _MILLISECOND
+    return row._asdict() | {"started_at": started_at, "duration_ms": duration}
 
 
 def _step_record(step: dict[str, Any]) -> StepRecord:
-    times = {name: _time(step[name]) for name in ("started_at", "ended_at")}
-    return StepRecord(**{**step, **times})
-
-
-def _time(text: str | None) -> datetime | None:
-    return datetime.fromisoformat(text) if text else None
+    began, ended = (text and datetime.fromisoformat(text) for text in (step["started_at"], step["ended_at"]))
+    return StepRecord(**step | {"started_at": began, "ended_at": ended})
 
 
 _OF_ROW: Final = [field.name for field in fields(ExecutionRow)]
@@ -151,7 +141,6 @@ JOB_IN_TIME: Final = (
 
 JOB: Final = (*JOB_IN_TIME, "schedule_type", "cron_expression", "timezone", "description", "retention", "definition")
 
-
 _OF_JOB: Final = [field.name for field in fields(JobRow) if field.name in JOB]
 
 
@@ -162,7 +151,6 @@ def job_time_values(record: JobRecord, encoding: Encoding) -> Values:
 
 
 def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
-    """Return the columns `JOB_IN_TIME`."""
     return (
         *job_time_values(record, encoding)[:-1],
         record.id,
@@ -177,7 +165,6 @@ def job_in_time_values(record: JobRecord, encoding: Encoding) -> Values:
 
 
 def job_values(record: JobRecord, definition: JobDefinition, encoding: Encoding) -> Values:
-    """Return the columns `JOB`."""
     return (
         *job_in_time_values(record, encoding),
         record.schedule_type,
@@ -200,8 +187,5 @@ def job_row(row: Row) -> JobRow:
 
 
 def uuid_of(name: str) -> str:
-    """Return hip-62's key.
-
-    The name itself if it is a canonical UUID, else a UUID derived from it.
-    """
+    """Return hip-62's key: a canonical UUID itself, or a UUID derived from another name."""
     return name if _UUID.fullmatch(name) else str(uuid5(_NAMESPACE, name))

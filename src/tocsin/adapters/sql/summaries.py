@@ -49,7 +49,6 @@ from .tables import dead_letter_conditions, within
 P = ParamSpec("P")
 T = TypeVar("T")
 
-
 _EXECUTIONS: Final = tables.executions.c
 _TOTALS: Final = tables.totals.c
 _LAST: Final = tables.last_runs.c
@@ -68,7 +67,6 @@ _LAST_RUNS: Final = select(
     _LAST.job_name,
     *(_LAST.execution_id, _LAST.status, _LAST.ended_at, _LAST.duration_ms, _LAST.error, _LAST.reason, _LAST.definition),
 )
-
 
 _LETTERS: Final = tables.dead_letters.c
 _KEY: Final[tuple[Column[Any], ...]] = (_LETTERS.job_name, _LETTERS.error_pattern)
@@ -163,7 +161,6 @@ _NEWEST_OF: Final = (
     .order_by(_EXECUTIONS.scheduled_time.desc(), _EXECUTIONS.execution_id.desc())
     .limit(bindparam("most"))
 )
-
 
 _MINUTE = timedelta(minutes=1)
 

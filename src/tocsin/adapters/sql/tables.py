@@ -298,7 +298,6 @@ removed_events: Final = Table(
     sqlite_with_rowid=False,
 )
 
-
 _EXECUTIONS: Final = executions.c
 _DEAD_LETTERS: Final = dead_letters.c
 _LAST: Final = "\U0010ffff"
@@ -324,10 +323,7 @@ def execution_conditions(query: ExecutionQuery, time: Column[Any]) -> list[Colum
 def dead_letter_conditions(
     query: DeadLetterQuery, letters: ReadOnlyColumnCollection[str, Column[Any]] = _DEAD_LETTERS
 ) -> list[ColumnElement[bool]]:
-    """Return the conditions of a list of dead letters.
-
-    `letters`: the columns of the table, or of an alias.
-    """
+    """Return the conditions of dead letters. `letters`: the columns of an alias."""
     conditions = [] if query.job is None else [letters.job_name == query.job]
     if query.pattern is not None:
         conditions.append(letters.error_pattern == plain(query.pattern))

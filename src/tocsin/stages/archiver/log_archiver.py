@@ -94,10 +94,7 @@ class LogArchiver:
         self._purged: dict[str, int] = {}
 
     async def note(self, error: Exception) -> None:
-        """Store the reason of a failure where `tocsin doctor` reads it.
-
-        Without an answer it is not stored.
-        """
+        """Store the reason of a failure for `tocsin doctor`, if the log answers."""
         reason = f"{type(error).__name__}: {error}"[:MAX_REASON]
         try:
             state, revision = await self._commits.archive.state()
@@ -126,7 +123,9 @@ class LogArchiver:
         state = msgspec.structs.replace(stored, places=await self._look(stored.places, fold, now), failure=None)
         state, is_more = await self._archive_commits(state, end.sequence, now)
         for stream in INPUTS:
-            state, has_more = await self._archive_inputs(stream, fold, state, now)
+            takers = fold.terms.keys() & self._commits.takers.get(stream, frozenset())
+            taken = min(_floor(fold, stream.value, takers), await self._purge.decided(stream))
+            state, has_more = await self._archive_messages(stream, taken, state, now)
             is_more = is_more or has_more
         if self._keeping.output:
             lines = await self._streams.extent(Stream.OUTPUT)
@@ -157,17 +156,9 @@ class LogArchiver:
                     break
         return await self._write(state, segment_of, now, chain.head, is_more=False)
 
-    async def _archive_inputs(
-        self, stream: Stream, fold: FoldCopy, state: LogArchiveState, now: datetime
-    ) -> tuple[LogArchiveState, bool]:
-        takers = fold.terms.keys() & self._commits.takers.get(stream, frozenset())
-        taken = min(_floor(fold, stream.value, takers), await self._purge.decided(stream))
-        return await self._archive_messages(stream, taken, state, now)
-
     async def _archive_messages(
         self, stream: Stream, upto: int, state: LogArchiveState, now: datetime
     ) -> tuple[LogArchiveState, bool]:
-        """Archive messages of a stream up to a sequence."""
         source, segment_of = stream.value, _Portion()
         extent = await self._streams.extent(stream)
         async for page in self._streams.messages(stream, after=state.last(source), upto=upto):
@@ -233,10 +224,7 @@ class LogArchiver:
         return 0
 
     async def _look(self, places: Mapping[str, Place], fold: FoldCopy, now: datetime) -> dict[str, Place]:
-        """Return the places of followers and stages, and since when each has not moved.
-
-        A stage holds commits for any time.
-        """
+        """Return the places of followers and stages, and since when each has not moved."""
         newest = {name: await number() for name, number in self._commits.followers.items()}
         floors = {stage: position.floor for (stage, source), position in fold.positions.items() if source == EVENTS}
         newest |= {f"stage {stage}": floors.get(stage, 0) for stage in {*fold.terms, *floors}}

@@ -23,7 +23,6 @@ _failures: Final = telemetry.meter().create_counter(
     "tocsin_archiving_failures", description="Runs of the archiver that failed; nothing left the streams in them."
 )
 
-
 HEARTBEATS: Final = "heartbeat.>"
 MAX_REMOVED: Final = 5_000
 """Executions whose heartbeats are removed in one round."""
@@ -150,16 +149,9 @@ class Archiver:
             _log.warning("archiving is not possible", action="archiver-cannot", reason=obstacle)
         else:
             is_more = await self._log_archiver.run_once(now)
-        forgotten = await self._history.expire(now, after=await self._history_retention())
-        return is_more or forgotten > 0
-
-    async def _history_retention(self) -> timedelta:
-        """Return how long the history keeps rows.
-
-        The policy precedes the settings.
-        """
         days = policy.fold(await self._log.load(subjects.policy())).job_history_retention_days
-        return self._retention if days is None else timedelta(days=days)
+        retention = self._retention if days is None else timedelta(days=days)  # the policy precedes the settings
+        return await self._history.expire(now, after=retention) > 0 or is_more
 
 
 def _start(context: StageContext) -> Archiver | None:

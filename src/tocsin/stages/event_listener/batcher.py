@@ -41,13 +41,10 @@ class SealedBatch(CheckedMessage):
     known: tuple[KnownEvent, ...] = ()
     """Events that may not be acknowledged yet."""
     registered_at: datetime | None = None
-    """The time at which the job was registered first; absent: an old version stored this."""
+    """The time at which the job was registered first."""
 
     def unsettled(self, floor: int) -> tuple[KnownEvent, ...]:
-        """Return the known events that may come again.
-
-        `floor`: the sequence up to which all are acknowledged.
-        """
+        """Return the known events that may come again: those after the acknowledged `floor`."""
         return tuple(event for event in self.known if event.sequence > floor)
 
 
@@ -62,10 +59,7 @@ class Batcher:
         self._key = key
 
     async def store(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
-        """Store events as batches, by the message id of their requests.
-
-        Return the errors of those that are not stored.
-        """
+        """Store events as batches, by message ids; return the errors of the others."""
         errors: dict[str, Exception] = {}
         for batch in _batches(events, active):
             try:
@@ -75,10 +69,7 @@ class Batcher:
         return errors
 
     async def forget(self, trigger_id: str) -> None:
-        """Remove the entry of a trigger whose durable was removed.
-
-        None of its events come again.
-        `trigger_id`: the name of the durable.
+        """Remove the entry of a trigger after its durable (`trigger_id`) was removed.
 
         Raises:
             LogUnavailable: the server did not answer.
@@ -100,7 +91,7 @@ class Batcher:
             before = None if entry is None else SealedBatch.model_validate_json(entry[0])
             progress = await self._streams.progress(active.durable)
             unsettled = () if before is None else before.unsettled(progress.floor)
-            if before is not None and unsettled and before.registered_at in {None, active.registered_at}:
+            if before is not None and unsettled and before.registered_at == active.registered_at:
                 # The process that sealed the batch may have died before it stored the request.
                 await self._publish(active, before.request)
             names = set() if before is None else {event.name for event in before.known}

@@ -84,10 +84,7 @@ class Debouncer:
         *,
         max_keys: int,
     ) -> None:
-        """`key`: that of the installation. `progress`: of the durables of triggers.
-
-        `max_keys`: the keys of a trigger that may have a window.
-        """
+        """`key`: the installation's. `max_keys`: the keys of a trigger that may have a window."""
         self._log = log
         self._projections = projections
         self._clock = clock
@@ -101,10 +98,7 @@ class Debouncer:
         """When this process recorded last that a trigger has too many keys."""
 
     async def hold(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
-        """Hold events, by the message id of their requests.
-
-        Return the errors of those that are not held.
-        """
+        """Hold events, by message ids; return the errors of the others."""
         by_key: dict[str, dict[str, WaitingEvent]] = {}
         errors: dict[str, Exception] = {}
         for message_id, event in events.items():
@@ -309,10 +303,7 @@ def _pause(behind: timedelta) -> timedelta:
 
 
 def _is_in_force(state: Ledger, window: Window) -> bool:
-    """Return whether the trigger of a window is still in force.
-
-    That of a job which was registered again is another.
-    """
+    """Return whether the trigger of a window is in force, in the same registration."""
     definition = state.definition
     if definition is None or not definition.enabled or state.is_paused or not debounce.is_of(window, state.created_at):
         return False

@@ -31,10 +31,7 @@ class Handled(NamedTuple):
     """A time (UTC, of the stream) before which all are handled."""
 
     def behind(self, until: datetime) -> timedelta:
-        """Return how far the durable is behind a time.
-
-        Zero: all that was stored before is handled.
-        """
+        """Return how far the durable is behind a time; zero: all before is handled."""
         if self.is_all:
             return timedelta(0)
         return UNKNOWN if self.newest is None else max(until - self.newest, timedelta(0))

@@ -50,17 +50,6 @@ class WaitingEvent(msgspec.Struct, frozen=True):
     place: EventReference
 
 
-def of_message(delivery: Delivery) -> HeardEvent:
-    """Return the event of a message of another program.
-
-    Raises:
-        UnreadableEvent: the message is not an event.
-    """
-    return HeardEvent(
-        read_event(delivery.body, delivery.subject, delivery.headers, delivery.time), name_of_message(delivery)
-    )
-
-
 def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent | None:
     """Return the event of a request to a webhook.
 
@@ -78,7 +67,11 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
 
 
 def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
-    """Return the event of a delivery; None: it is not for this trigger."""
+    """Return the event of a delivery; None: it is not for this trigger.
+
+    Raises:
+        UnreadableEvent: the message is not an event.
+    """
     trigger = active.trigger
     bucket, rest = trigger.bucket
     match trigger.kind:
@@ -87,7 +80,10 @@ def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
         case "webhook":
             return of_webhook(delivery, active.registered_at)
         case "kv":
-            return of_entry(delivery, bucket)
+            key = delivery.subject.removeprefix(f"$KV.{bucket}.")
+            event = entry_event(
+                delivery.body, delivery.headers, delivery.time, bucket=bucket, key=key, revision=delivery.sequence
+            )
         case "object":
             try:
                 heard = of_object(delivery, bucket)
@@ -97,17 +93,7 @@ def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
                 raise
             return heard if heard.event.subject.startswith(f"{bucket}/{rest}") else None
         case _:
-            return of_message(delivery)
-
-
-def of_entry(delivery: Delivery, bucket: str) -> HeardEvent:
-    """Return the event of a changed entry of a KV bucket.
-
-    Raises:
-        UnreadableEvent: its value is not an event.
-    """
-    key, revision = delivery.subject.removeprefix(f"$KV.{bucket}."), delivery.sequence
-    event = entry_event(delivery.body, delivery.headers, delivery.time, bucket=bucket, key=key, revision=revision)
+            event = read_event(delivery.body, delivery.subject, delivery.headers, delivery.time)
     return HeardEvent(event, name_of_message(delivery))
 
 
@@ -122,10 +108,7 @@ def of_object(delivery: Delivery, bucket: str) -> HeardEvent:
 
 
 def name_of_message(delivery: Delivery) -> str:
-    """Return the identity of a message.
-
-    A stream that was made again repeats sequences, at other times.
-    """
+    """Return the identity of a message: a new stream repeats sequences, at other times."""
     return f"{delivery.sequence}@{delivery.time.isoformat()}"
 
 
@@ -209,10 +192,7 @@ def combines_events(active: ActiveTrigger) -> bool:
 
 
 def waiting_event(active: ActiveTrigger, request: Publish) -> WaitingEvent | None:
-    """Return the event of a request, if it waits for other events.
-
-    None: the request is stored at once.
-    """
+    """Return the event of a request that waits for others; None: it does not wait."""
     message = request.message
     if not combines_events(active) or not isinstance(message, Trigger):
         return None
@@ -223,7 +203,6 @@ def waiting_event(active: ActiveTrigger, request: Publish) -> WaitingEvent | Non
 
 
 def reference_of(active: ActiveTrigger, delivery: Delivery, subject: str, hops: int = 0) -> EventReference:
-    """Return the place of an event."""
     return EventReference(
         stream=active.durable.stream, sequence=delivery.sequence, subject=subject, time=delivery.time, hops=hops
     )

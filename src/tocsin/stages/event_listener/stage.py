@@ -107,11 +107,9 @@ class TriggerMetrics:
 
 
 def _outcome_of(request: Publish | None) -> str:
-    message = None if request is None else request.message
-    if message is None or isinstance(message, EventIgnored):
+    if request is None or isinstance(request.message, EventIgnored):
         return "ignored"
-    origin = message.event_trigger if isinstance(message, Trigger) else None
-    return "started" if origin is None or origin.refusal_code is None else "refused"
+    return "started" if starts_execution(request) else "refused"
 
 
 class EventListener:
@@ -141,10 +139,6 @@ class EventListener:
         self._metrics = metrics
         self.index = index
         self._readers: dict[EventDurable, asyncio.Task[None]] = {}
-
-    async def follow(self) -> None:
-        """Follow which triggers are in force."""
-        await self.index.follow()
 
     async def listen(self) -> None:
         """Read the durables of the triggers in force."""
@@ -327,10 +321,6 @@ class EventListener:
             await delivery.nak(FULL_RETRY_S if is_full else RETRY_S)
         return kept
 
-    async def end_windows(self) -> None:
-        """End the windows of debounced keys."""
-        await self.debouncer.end_windows()
-
     def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
         try:
             return request_of(active, delivery, self._key)
@@ -390,5 +380,9 @@ EVENT_LISTENER: Final = Stage(
         hears_events=True,
     ),
     start=_start,
-    loops=(EventListener.follow, EventListener.listen, EventListener.end_windows),
+    loops=(
+        lambda listener: listener.index.follow(),
+        EventListener.listen,
+        lambda listener: listener.debouncer.end_windows(),
+    ),
 )

@@ -46,13 +46,9 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
 
 
 class TriggerIndex:
-    """Follows which triggers are in force.
-
-    Triggers of jobs that are paused, disabled or deleted are not.
-    """
+    """Follows which triggers are in force: none of paused, disabled or deleted jobs."""
 
     def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, settings: Settings) -> None:
-        """`settings`: they say what triggers may name."""
         self._log = log
         self._clock = clock
         self._ledgers = LedgerReader(log)
@@ -65,7 +61,8 @@ class TriggerIndex:
         """The jobs that have triggers; None: the triggers are not in force."""
         self._registered_at: dict[str, datetime | None] = {}
         """The times at which these jobs were registered first."""
-        self._active: dict[str, ActiveTrigger] = {}
+        self.active: Mapping[str, ActiveTrigger] = {}
+        """The triggers in force, by the name of their durable."""
         self.needed: frozenset[str] = frozenset()
         """The names of the durables of all triggers in force, also of those that only the settings of another process open."""
         self._upto = 0
@@ -120,11 +117,6 @@ class TriggerIndex:
         webhooks = (self._streams.webhook_stream,) if self._webhooks else ()
         return (self._streams.log_stream, *self._opened, *self._buckets, *webhooks)
 
-    @property
-    def active(self) -> Mapping[str, ActiveTrigger]:
-        """The triggers in force, by the name of their durable."""
-        return self._active
-
     async def _learn(self, messages: Iterable[Recorded[Message]]) -> None:
         """Read the ledgers of jobs that have or had triggers."""
         changed: dict[str, None] = {}
@@ -157,10 +149,9 @@ class TriggerIndex:
                 await self._clock.sleep(RETRY_S)
 
     def _choose(self) -> None:
-        """Set the triggers in force."""
         triggers = {ids.event_durable(job.name, trigger.source): (job, trigger) for job, trigger in self._all()}
         self.needed = frozenset(triggers)
-        self._active = {
+        self.active = {
             name: ActiveTrigger(
                 job.name,
                 trigger,
@@ -185,10 +176,7 @@ class TriggerIndex:
                     yield definition, trigger
 
     def _durable(self, name: str, job: str, trigger: EventTrigger) -> EventDurable | None:
-        """Return the durable of a trigger.
-
-        None: the settings do not open its source.
-        """
+        """Return the durable of a trigger; None: the settings do not open its source."""
         streams = self._streams
         if trigger.job is not None:
             return EventDurable(name, streams.log_stream, subjects.ends(trigger.job, *ends_of(trigger)))

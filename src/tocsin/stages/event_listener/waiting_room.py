@@ -59,10 +59,7 @@ class WaitingRule(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, definition: JobDefinition, trigger: EventTrigger) -> "WaitingRule | None":
-        """Return the rule of a trigger.
-
-        None: its executions never wait, or its events do not.
-        """
+        """Return the rule of a trigger; None: its executions or its events never wait."""
         is_combined = trigger.debounce is not None or trigger.batch is not None
         if trigger.nats is None or is_combined or definition.partition is not None:
             return None
@@ -91,16 +88,12 @@ class WaitingRoom:
     """Says how many executions of a job events may start."""
 
     def __init__(self, clock: Clock, fold: Callable[[], Fold]) -> None:
-        """`fold`: returns the fold of the process."""
         self._fold = fold
         self._clock = clock
         self._jobs: dict[str, _Job] = {}
 
     async def room(self, job: str, rule: WaitingRule) -> int:
-        """Return how many may start now.
-
-        0, after a pause: none before some have begun.
-        """
+        """Return how many may start now; 0, after a pause: none before some have begun."""
         known = self._jobs.setdefault(job, _Job())
         async with known.looking:
             now = self._clock.monotonic()

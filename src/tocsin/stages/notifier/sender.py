@@ -70,7 +70,6 @@ _OUTCOMES: Final[Mapping[type[Message], str]] = {
     NotificationSilenced: "silenced",
 }
 
-
 FIRST_DELAY: Final = timedelta(seconds=5)
 LONGEST_DELAY: Final = timedelta(minutes=15)
 GIVE_UP_AFTER: Final = timedelta(hours=24)
@@ -81,10 +80,7 @@ _MAX_DOUBLINGS: Final = 12
 
 
 def next_attempt(attempts: int, raised_at: datetime, now: datetime, wait: float | None = None) -> datetime | None:
-    """Return the time of the next attempt after `attempts` failed.
-
-    `wait`: the seconds that the receiver requires. None: the notification is given up.
-    """
+    """Return the time of the next attempt, after `wait` seconds at least; None: give up."""
     delay = min(LONGEST_DELAY, FIRST_DELAY * 2 ** min(attempts - 1, _MAX_DOUBLINGS))
     if wait is not None:
         delay = max(delay, timedelta(seconds=min(wait, LONGEST_WAIT.total_seconds())))
@@ -179,10 +175,7 @@ class Sender:
             self._changed.set()
 
     async def trim(self) -> None:
-        """Forget the notifications that the full stream dropped.
-
-        So the backlog is no larger than the stream, and a dropped storm delays no other notification.
-        """
+        """Forget the notifications that the full stream dropped, so that they delay no others."""
         while True:
             await self._clock.sleep(TRIM_S)
             if number := self.backlog.trim(await self._first()):
@@ -204,16 +197,11 @@ class Sender:
         while decided:
             await self._store(decided[:AT_ONCE])
             del decided[:AT_ONCE]
-        for name, lane in self.backlog.lanes():
+        for name, lane in self.backlog.lanes.items():
             if name in self._channels:
                 for message in lane.due(now):
                     self._begin(self._channels[name], message)
         await self._place.save(lambda: self.backlog.oldest, self._upto)
-
-    async def settled(self) -> None:
-        """Wait until nothing is being sent."""
-        while self._sending:
-            await asyncio.gather(*self._sending)
 
     def _drop(self, lost: NotificationFact | Waiting) -> None:
         """Forget a notification that its stream dropped."""
@@ -252,7 +240,6 @@ class Sender:
         task.add_done_callback(self._sending.discard)
 
     async def _send(self, channel: NotificationChannel, message: OpenMessage) -> None:
-        """Send a message, and store the answer."""
         try:
             raised = await self._raised(message)
             if raised is None:

@@ -49,8 +49,7 @@ from ...domain.notification_rule import (
 from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
-from ...engine.step import DONE, Change, Events, Ref, Scope, States, Step, Then, again, done
-from ...settings import Settings
+from ...engine.step import DONE, Change, Events, Scope, States, Step, Then, again, done
 from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, filter_for, filters_of
 from .sender import CURSOR, LEASE_S, Sender
 
@@ -78,7 +77,6 @@ class Notifier:
 
     @classmethod
     def of(cls, context: StageContext) -> "Notifier":
-        """Return the notifier of a process."""
         settings = context.settings.notifications
         sender = Sender(
             context.log,
@@ -103,7 +101,8 @@ class Notifier:
                     return DONE
                 return self._raise(happening, definition, states)
             case CronMissed() as missed:
-                return self._on_missed(missed, states)
+                in_force = states(IN_FORCE((missed.data.cron_name, None)))
+                return DONE if in_force is None else self._raise(of_misses(missed), in_force[0], states)
             case Released() | RetryScheduled() as fact if len(deaths_of(fact)) == ALARMING_DEATHS:
                 return self._on_lost_worker(fact, recorded, states)
             case _:
@@ -141,18 +140,13 @@ class Notifier:
         definition = states(DEFINITION((fact.job, state.requested.plan.definition)))
         return DONE if happening is None else self._raise(happening, definition, states)
 
-    def _on_missed(self, missed: CronMissed, states: States) -> Step:
-        in_force = states(IN_FORCE((missed.data.cron_name, None)))
-        if in_force is None:
-            return DONE
-        return self._raise(of_misses(missed), in_force[0], states)
-
     def _raise(self, happening: Happening, definition: JobDefinition, states: States) -> Step:
         """Raise the notifications that do not exist yet."""
         rule = rule_of(definition, self._defaults)
         if rule is None:
             return DONE
-        raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
+        facts = notifications(happening, rule, definition.tags)
+        raised = [(NOTIFICATION(subjects.notification(fact.job, fact.id)), fact) for fact in facts]
         return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None))
 
     def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -192,19 +186,11 @@ class Notifier:
         return definition, [*time_limits(rule, opening, recorded.time, definition.timezone)]
 
 
-def _state(fact: NotificationRaised) -> Ref[Message | None]:
-    return NOTIFICATION(subjects.notification(fact.job, fact.id))
-
-
 def _of_sender(
     loop: Callable[[Sender], Coroutine[None, None, None]],
 ) -> Callable[[Notifier], Coroutine[None, None, None]]:
     """Return a loop of the sender as one of the stage."""
     return lambda notifier: loop(notifier.sender)
-
-
-def _is_installed(settings: Settings) -> bool:
-    return bool(settings.notifications.channels)
 
 
 NOTIFIER: Final = Stage(
@@ -244,6 +230,6 @@ NOTIFIER: Final = Stage(
     loops=tuple(
         map(_of_sender, (Sender.lead, Sender.follow, Sender.follow_silences, Sender.run, Sender.tick, Sender.trim))
     ),
-    is_installed=_is_installed,
+    is_installed=lambda settings: bool(settings.notifications.channels),
     needs="`notifications.channels`",
 )

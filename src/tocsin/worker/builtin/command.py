@@ -61,19 +61,6 @@ def program(written: str, allowed: Iterable[str], folder: str, search_path: str,
     return file
 
 
-def check_variables(rules: CommandRules, names: Iterable[str]) -> None:
-    """Check the variables that a definition sets.
-
-    A variable may change what a program runs, as LD_PRELOAD and BASH_ENV do, so none is allowed by default.
-
-    Raises:
-        BuiltinFailure: this worker does not allow one.
-    """
-    for name in names:
-        if not any(fnmatchcase(name, pattern) for pattern in rules.variables):
-            raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the variable {name}", "command.variables"))
-
-
 def _covers(entry: str, file: str, name: str) -> bool:
     """Return whether an entry allows a file: `/FOLDER/*` each file directly in a folder.
 
@@ -132,7 +119,9 @@ class CommandFunction:
 
     def _order(self, command: Command, call: BuiltinCall) -> Order:
         rules = self._rules
-        check_variables(rules, command.env)
+        for name in command.env:  # LD_PRELOAD and BASH_ENV change what a program runs, so none is allowed by default
+            if not any(fnmatchcase(name, pattern) for pattern in rules.variables):
+                raise BuiltinFailure(NOT_ALLOWED, not_allowed(f"the variable {name}", "command.variables"))
         folder = working_folder(rules, command.cwd)
         env = {
             **{name: self._environment[name] for name in rules.inherit if name in self._environment},

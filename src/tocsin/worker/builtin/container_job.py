@@ -91,10 +91,7 @@ def is_own(job: Mapping[str, Any], context: Context) -> bool:
 
 
 def job_manifest(order: Order, context: Context, *, timeout: float, keep: float) -> dict[str, Any]:
-    """Return the Job.
-
-    `timeout`: seconds after which Kubernetes ends it; `keep`: seconds for which it stays then.
-    """
+    """Return the Job, which ends after `timeout`, and stays for `keep` seconds then."""
     name = job_name(context)
     labels = _labels(context)
     annotations = {IDENTITY: _identity(context), "tocsin/job": context.job}
@@ -122,10 +119,7 @@ def job_manifest(order: Order, context: Context, *, timeout: float, keep: float)
 
 
 def secret_manifest(order: Order, job: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the Secret with the variables that the Job must not show.
-
-    Kubernetes deletes it with the Job.
-    """
+    """Return the Secret with the variables that the Job, its owner, must not show."""
     metadata = part_of(job, "metadata")
     name = metadata.get("name")
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": metadata.get("uid")}
@@ -190,10 +184,7 @@ def _resources(work: Container, own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Return a text that Kubernetes does not expand.
-
-    `$(NAME)` in a value would become a variable, which may be a secret.
-    """
+    # `$(NAME)` in a value would become a variable, which may be a secret.
     return text.replace("$", "$$")
 
 
@@ -209,10 +200,7 @@ def _labels(context: Context) -> dict[str, str]:
 
 
 def _label(text: str) -> str:
-    """Return the beginning of a text as the value of a label.
-
-    The annotations have the whole text.
-    """
+    """Return the beginning of a text, which the annotations have in full, for a label."""
     return re.sub(r"[^A-Za-z0-9_.\-]", "_", text)[:63].strip("-_.")
 
 

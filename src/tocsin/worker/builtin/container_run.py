@@ -126,11 +126,9 @@ class PodLog:
     async def _pause(self) -> None:
         if self.has_ended.is_set():
             await asyncio.sleep(_PAUSE_S)
-            return
-        try:
-            await asyncio.wait_for(self.has_ended.wait(), _PAUSE_S)
-        except TimeoutError:
-            return
+        else:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self.has_ended.wait(), _PAUSE_S)
 
     def _feed(self, part: bytes) -> None:
         *ends, rest = part.split(b"\n")
@@ -294,7 +292,8 @@ class ContainerRun:
                     if self.log is not None and reading is not None:
                         await _read_rest(self.log, reading)
                     return status.end
-                stuck_since = (stuck_since or loop.time()) if _is_stuck(status) else None
+                is_stuck = status.waits_for == NO_POD or status.waits_for in STUCK
+                stuck_since = (stuck_since or loop.time()) if is_stuck else None
                 if stuck_since is not None and loop.time() - stuck_since > self._start_within:
                     raise self._not_started(status)
                 await self._change(uid, version)
@@ -313,10 +312,7 @@ class ContainerRun:
         return read_status(job, items_of(pods, "items"), self._container), version
 
     async def _change(self, uid: str, version: str) -> None:
-        """Wait until a pod may have changed.
-
-        Only the next reading decides, so that an event may be lost.
-        """
+        """Wait until a pod may have changed. Events may be lost: the next reading decides."""
         query = {"watch": "true", "labelSelector": _selector(uid), "timeoutSeconds": str(_WATCH_S)}
         begun = asyncio.get_running_loop().time()
         with suppress(BuiltinFailure):
@@ -378,10 +374,6 @@ async def _read_rest(log: PodLog, reading: "asyncio.Task[None]") -> None:
     await asyncio.wait([reading], timeout=_LOG_WITHIN_S)
     if not reading.done() or reading.exception() is not None:
         log.problem = BuiltinFailure(UNREACHABLE, "the end of the log is missing")
-
-
-def _is_stuck(status: Status) -> bool:
-    return status.waits_for == NO_POD or status.waits_for in STUCK
 
 
 def _selector(uid: str) -> str:

@@ -38,23 +38,9 @@ _SQLITE_VALUE_BYTES: Final = 134_217_728
 """Bytes of a value in SQLite. By default a short statement makes one of 1 GB, several times in memory."""
 _PRAGMAS: Final = frozenset(
     {
-        *(
-            "application_id",
-            "user_version",
-            "foreign_keys",
-            "defer_foreign_keys",
-            "foreign_key_check",
-            "foreign_key_list",
-        ),
-        *(
-            "integrity_check",
-            "quick_check",
-            "optimize",
-            "incremental_vacuum",
-            "table_info",
-            "table_xinfo",
-            "table_list",
-        ),
+        *("application_id", "user_version", "integrity_check", "quick_check", "optimize", "incremental_vacuum"),
+        *("foreign_keys", "defer_foreign_keys", "foreign_key_check", "foreign_key_list"),
+        *("table_info", "table_xinfo", "table_list"),
         *("index_info", "index_xinfo", "index_list", "database_list", "collation_list", "encoding", "page_count"),
         *("page_size", "freelist_count", "data_version", "recursive_triggers", "case_sensitive_like", "query_only"),
     }

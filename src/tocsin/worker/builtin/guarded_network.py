@@ -47,10 +47,7 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 
 
 def is_allowed(address: Address, networks: Iterable[str]) -> bool:
-    """Return whether requests may go to an address.
-
-    `networks`: those that are allowed beside the public internet.
-    """
+    """Return whether requests may go to an address, public or in one of the networks."""
     inside = _inside(address)
     if inside is not None and not is_allowed(inside, networks):
         return False
@@ -60,10 +57,7 @@ def is_allowed(address: Address, networks: Iterable[str]) -> bool:
 
 
 def _inside(address: Address) -> IPv4Address | None:
-    """Return the IPv4 address inside an IPv6 address; None: it has none.
-
-    Packets for such an address reach the inner address in the end.
-    """
+    """Return the IPv4 address inside an IPv6 address, which packets reach; None: it has none."""
     if isinstance(address, IPv4Address):
         return None
     if address in _NAT64:

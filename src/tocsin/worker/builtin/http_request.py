@@ -92,7 +92,6 @@ class HttpFunction:
             raise wrong_input(f"{request.method} {url.origin} cannot be sent: {str(error)[:MAX_REASON]}") from None
 
     def _url(self, request: HttpRequest, call: BuiltinCall) -> HttpUrl:
-        """Return the URL of a request."""
         written, url = split_url(request.url), split_url(call.render(request.url, limit=MAX_URL, form="url"))
         if written is None or url is None or url.origin != written.origin:
             raise wrong_input(f"the url {request.url!r} has another form with these values")
@@ -188,10 +187,7 @@ async def _failure(
 
 
 async def _read(response: httpcore.Response, limit: int, *, within: float | None = None) -> _Answer:
-    """Read the beginning of an answer.
-
-    `within`: seconds after which what has come by then is returned.
-    """
+    """Read the beginning of an answer, or the part that arrives `within` some seconds."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in response.headers}
     body, is_cut = bytearray(), True
     try:

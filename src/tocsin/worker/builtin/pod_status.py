@@ -6,14 +6,9 @@ from typing import Any, Final
 
 STUCK: Final = frozenset(
     {
-        *(
-            "CreateContainerConfigError",
-            "CreateContainerError",
-            "ErrImageNeverPull",
-            "ErrImagePull",
-            "ImageInspectError",
-        ),
-        *("ImagePullBackOff", "InvalidImageName", "RegistryUnavailable", "RunContainerError"),
+        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
+        *("ErrImageNeverPull", "ErrImagePull", "ImageInspectError"),
+        *("ImagePullBackOff", "InvalidImageName", "RegistryUnavailable"),
     }
 )
 """Reasons for which a container waits that seldom end by themselves."""
@@ -57,11 +52,8 @@ def read_status(job: Mapping[str, Any], pods: Iterable[Mapping[str, Any]], conta
 
 
 def is_finished(job: Mapping[str, Any]) -> bool:
-    """Return whether no pod of a Job runs any more.
-
-    Before Kubernetes 1.31, a Job failed when its pods had begun to terminate.
-    """
-    if part_of(job, "status").get("terminating"):
+    """Return whether no pod of a Job runs any more."""
+    if part_of(job, "status").get("terminating"):  # before Kubernetes 1.31, a Job failed before its pods had ended
         return False
     return _condition(job, "Complete") is not None or _condition(job, "Failed") is not None
 

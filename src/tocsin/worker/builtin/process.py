@@ -86,10 +86,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """The end of a command.
-
-    An exit code, the number of a signal, or the reason why it did not start; none of them if it cannot be ended.
-    """
+    """The end of a command: exit code, signal or failed start; none: it runs on."""
 
     exit: int | None = None
     signal: int | None = None
@@ -173,10 +170,7 @@ async def _answer(
 
 
 async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, within_s: float) -> bool:
-    """Wait for the answer of a supervisor, and resume it each second.
-
-    A command has the rights to stop its supervisor, again and again.
-    """
+    """Wait for a supervisor's answer, and resume it each second: its command may stop it."""
     loop = asyncio.get_running_loop()
     until = loop.time() + within_s
     while not status.done() and (left := until - loop.time()) > 0:
@@ -186,10 +180,7 @@ async def _has_answered(status: "asyncio.Task[bytes]", supervisor: asyncio.subpr
 
 
 async def _kill(status: "asyncio.Task[bytes]", supervisor: asyncio.subprocess.Process, order: Order) -> None:
-    """Kill a supervisor that does not answer.
-
-    The kernel ends its command with it, but not the processes that the command started.
-    """
+    """Kill a supervisor that does not answer. Its command dies too, but no other process."""
     _signal(supervisor, signal.SIGKILL)
     _log.warning(
         "supervisor killed; processes of its command may remain", action="command-remains", command=order.argv[0]
@@ -241,12 +232,7 @@ def _tell(control_fd: int, word: bytes) -> None:
 async def _read_all(stream: IO[bytes]) -> bytes:
     """Return the answer of a supervisor, and none of one that is too long."""
     answer = bytearray()
-
-    def take(part: bytes) -> None:
-        nonlocal answer
-        answer += part[: MAX_ANSWER + 1 - len(answer)]
-
-    await _follow(stream, take)
+    await _follow(stream, lambda part: answer.extend(part[: MAX_ANSWER + 1 - len(answer)]))
     return bytes(answer) if len(answer) <= MAX_ANSWER else b""
 
 
@@ -279,7 +265,6 @@ class _Pipes:
         stack.callback(self._close_all)
 
     def pipe(self) -> tuple[int, int]:
-        """Return both ends of a new pipe."""
         ends = os.pipe()
         self._open.update(ends)
         return ends
@@ -307,10 +292,6 @@ class _Pipes:
 
 
 def _nameless_file() -> IO[bytes]:
-    """Return a file without a name.
-
-    On Linux it is in memory, so that an input with secrets reaches no disk.
-    """
-    if sys.platform != "linux":
+    if sys.platform != "linux":  # on Linux it is in memory, so that an input with secrets reaches no disk
         return tempfile.TemporaryFile(buffering=0)
     return os.fdopen(os.memfd_create("tocsin"), "w+b", buffering=0)

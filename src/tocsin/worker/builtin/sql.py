@@ -313,7 +313,6 @@ def _check_single(database: Database, connection: Connection, statement: str, re
 
 
 def _check_transaction(connection: Connection) -> None:
-    """Check that the statement did not end the transaction."""
     driver: Any = connection.connection.dbapi_connection
     is_open = driver.in_transaction if hasattr(driver, "in_transaction") else driver.info.transaction_status != 0
     if not is_open:

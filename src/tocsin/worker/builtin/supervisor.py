@@ -69,10 +69,7 @@ def main(config_fd: int, control_fd: int, status_fd: int) -> None:
 
 
 def _new_folder(working_folder: str) -> str:
-    """Return a new folder for a script.
-
-    It is in the working folder if the folders of the system cannot be written.
-    """
+    """Return a new folder for a script, in the working folder if no other works."""
     try:
         return tempfile.mkdtemp(prefix="tocsin-")
     except OSError:
@@ -87,10 +84,7 @@ def _written(folder: str, script: str) -> str:
 
 
 def _start(order: dict[str, Any], arguments: list[str]) -> tuple[int, int]:
-    """Start the command.
-
-    Return its process, and the pipe with the reason why it cannot start.
-    """
+    """Start the command; return its process, and the pipe that says why it cannot start."""
     problem_fd, child_problem_fd = os.pipe()
     supervisor = os.getpid()
     # A signal to the child waits until this program's handlers are gone.
@@ -255,10 +249,7 @@ def _descendants() -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, list[bytes]]]:
-    """Yield each process with its state, its parent, its group and more.
-
-    None where there is no /proc.
-    """
+    """Yield each process with its state, its parent, its group and more, if /proc exists."""
     with contextlib.suppress(OSError):
         for name in os.listdir("/proc"):
             if name.isdecimal():
