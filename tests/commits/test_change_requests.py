@@ -30,6 +30,7 @@ from tocsin.domain.events import (
 from tocsin.engine import change_requests, turns
 from tocsin.engine.change_requests import MAX_BYTES, MAX_EVENTS, RequestTooLarge, RequestWaits, request_of
 from tocsin.engine.commit_loop import CommitLoop
+from tocsin.engine.fold import LEDGER
 from tocsin.ports import Append, LogUnavailable, SequenceConflict
 from tocsin.ports.commit_log import Bodies, StoredBody
 from tocsin.subjects import Stream
@@ -177,6 +178,20 @@ async def test_paused_job_awaits_its_registrar(world: World) -> None:
     newest = [subject for subject in (await decisions(view))[stored:] if subject.startswith("ledger.a.")]
     assert newest[0] == "ledger.a.paused"
     assert "ledger.a.due" not in newest  # also of an instant after the request
+
+
+async def test_pause_follows_changes_and_no_instants(world: World) -> None:
+    async with world.deciding() as (view, _), world.reading() as reader:
+        each_second = JobDefinition(name="a", function="f", schedule="* * * * * *")
+        number = await reader.append(Defined(job="a", definition=each_second), expect=0)
+        await until(lambda: view.fold.numbers["ledger.a.>"] > number)
+        pause = Paused(job="a", definition=number, previous=number)
+        await world.publish(world.request(pause, expect=number))
+        await until(lambda: view.fold.state(LEDGER, "ledger.a.>").is_paused)
+        last = view.fold.numbers["ledger.a.>"]
+        with pytest.raises(SequenceConflict):
+            await reader.append(pause, expect=number)
+        assert view.fold.state(LEDGER, "ledger.a.>").newest <= last
 
 
 async def test_job_goes_on_if_no_registrar_comes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
