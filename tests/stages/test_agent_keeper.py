@@ -67,7 +67,7 @@ class Office:
         keeper = AgentKeeper(
             *(self.log, self.projections, self.channel, election, self.clock), fold=Fold, reserved=reserved
         )
-        following = asyncio.create_task(keeper.follow())
+        following = asyncio.create_task(keeper.roster.follow())
         self._stack.callback(following.cancel)
         await self._stack.enter_async_context(self.channel.hold_lists(keeper.receive))
         keeper._listens_since = self.clock.monotonic()

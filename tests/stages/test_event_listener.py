@@ -110,7 +110,7 @@ async def listening(
     listener = EventListener(
         world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics=metrics, room=room
     )
-    following = asyncio.create_task(listener.follow())
+    following = asyncio.create_task(index.follow())
     try:
         await index.current()
         yield listener

@@ -69,9 +69,9 @@ class Process:
     async def keeper(self, **settings: Any) -> AgentKeeper:  # noqa: ANN401 - any section
         keeper = AGENT_KEEPER.start(self.context(**settings))
         assert isinstance(keeper, AgentKeeper)
-        await keeper._leadership.run_once()
+        await keeper.leadership.run_once()
         await self._stack.enter_async_context(self.agents.hold_lists(keeper.receive))
-        self._run(keeper.follow())
+        self._run(keeper.roster.follow())
         await settle()
         return keeper
 

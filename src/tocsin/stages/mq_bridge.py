@@ -119,8 +119,8 @@ class MqBridge:
         self._teams = frozenset(teams)
         self._key = key
         self._grace = grace
-        self._unneeded = unneeded
-        self._executors = executors
+        self.unneeded = unneeded
+        self.executors = executors
         self._queues = frozenset(queues)
 
     def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
@@ -201,19 +201,6 @@ class MqBridge:
         subject = subjects.mq_cancel(end.job, end.execution_id)
         message_id = ids.keyed_digest(self._key, "mq-cancel", notice.id)
         return done(Send(subject, notice, message_id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
-
-    def take_signal(self, signal: object) -> None:
-        """Remember the tasks that need no executor, and the executors that were heard."""
-        self._unneeded.take(signal)
-        self._executors.take(signal)
-
-    async def remove_tasks(self) -> None:
-        """Remove tasks that need no executor from the queue."""
-        await self._unneeded.run()
-
-    async def show_executors(self) -> None:
-        """Show the executors that were heard."""
-        await self._executors.run()
 
     def _require_own_subject(self, subject: str, job: str) -> None:
         """Refuse an answer for a team's job under a subject of other executors."""
@@ -402,17 +389,17 @@ MQ_BRIDGE: Final = Stage(
             Stream.MQ,
             (subjects.filter_for("mq.scheduler.complete"),),
             decide=MqBridge.on_completion,
-            on_signal=MqBridge.take_signal,
+            on_signal=lambda bridge, signal: bridge.executors.take(signal),
         ),
         Subscription(
             subjects.MQ_BRIDGE_ENDS,
             Stream.LOG,
             (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed")),
             decide=MqBridge.on_end,
-            on_signal=MqBridge.take_signal,
+            on_signal=lambda bridge, signal: bridge.unneeded.take(signal),
         ),
     ),
-    loops=(MqBridge.remove_tasks, MqBridge.show_executors),
+    loops=(lambda bridge: bridge.unneeded.run(), lambda bridge: bridge.executors.run()),
     is_installed=lambda settings: bool(settings.bridged_queues),
     needs="a queue in `queues` with `transport: mq`",
 )

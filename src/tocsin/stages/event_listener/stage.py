@@ -142,10 +142,6 @@ class EventListener:
         self.index = index
         self._readers: dict[EventDurable, asyncio.Task[None]] = {}
 
-    async def follow(self) -> None:
-        """Follow which triggers are in force."""
-        await self.index.follow()
-
     async def listen(self) -> None:
         """Read the durables of the triggers in force."""
         try:
@@ -327,10 +323,6 @@ class EventListener:
             await delivery.nak(FULL_RETRY_S if is_full else RETRY_S)
         return kept
 
-    async def end_windows(self) -> None:
-        """End the windows of debounced keys."""
-        await self.debouncer.end_windows()
-
     def _request(self, active: ActiveTrigger, delivery: Delivery) -> Publish | None:
         try:
             return request_of(active, delivery, self._key)
@@ -390,5 +382,9 @@ EVENT_LISTENER: Final = Stage(
         hears_events=True,
     ),
     start=_start,
-    loops=(EventListener.follow, EventListener.listen, EventListener.end_windows),
+    loops=(
+        lambda listener: listener.index.follow(),
+        EventListener.listen,
+        lambda listener: listener.debouncer.end_windows(),
+    ),
 )

@@ -4,7 +4,7 @@ What is raised is a decision on an event of the log, as in every stage, by the r
 is sent is the work of one leader (`sender`).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -50,7 +50,6 @@ from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
 from ...engine.step import DONE, Change, Events, Ref, Scope, States, Step, Then, again, done
-from ...settings import Settings
 from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, filter_for, filters_of
 from .sender import CURSOR, LEASE_S, Sender
 
@@ -196,17 +195,6 @@ def _state(fact: NotificationRaised) -> Ref[Message | None]:
     return NOTIFICATION(subjects.notification(fact.job, fact.id))
 
 
-def _of_sender(
-    loop: Callable[[Sender], Coroutine[None, None, None]],
-) -> Callable[[Notifier], Coroutine[None, None, None]]:
-    """Return a loop of the sender as one of the stage."""
-    return lambda notifier: loop(notifier.sender)
-
-
-def _is_installed(settings: Settings) -> bool:
-    return bool(settings.notifications.channels)
-
-
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels",
@@ -241,9 +229,14 @@ NOTIFIER: Final = Stage(
             decide=Notifier.on_opening,
         ),
     ),
-    loops=tuple(
-        map(_of_sender, (Sender.lead, Sender.follow, Sender.follow_silences, Sender.run, Sender.tick, Sender.trim))
+    loops=(
+        lambda notifier: notifier.sender.leadership.run(),
+        lambda notifier: notifier.sender.follow(),
+        lambda notifier: notifier.sender.follow_silences(),
+        lambda notifier: notifier.sender.run(),
+        lambda notifier: notifier.sender.tick(),
+        lambda notifier: notifier.sender.trim(),
     ),
-    is_installed=_is_installed,
+    is_installed=lambda settings: bool(settings.notifications.channels),
     needs="`notifications.channels`",
 )
