@@ -105,8 +105,11 @@ class Planner:
         if state.is_fanned_out:  # perhaps in an earlier commit, by a definition that is not in force any more
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
             return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
-        ignored = execution_plan.duplicate_of(state.requested, message, job)
-        return step if ignored is None else done(self._record(ignored))
+        if (ignored := execution_plan.duplicate_of(state.requested, message, job)) is None:
+            return step
+        event = ignored.event
+        message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
+        return done(Send(subjects.subject_of(ignored), ignored, message_id))
 
     def _decide_trigger(
         self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
@@ -159,11 +162,6 @@ class Planner:
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
         return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
-
-    def _record(self, ignored: EventIgnored) -> Send:
-        event = ignored.event
-        message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
-        return Send(subjects.subject_of(ignored), ignored, message_id)
 
     def _skip(self, refused: Skipped, states: States, now: datetime) -> Step:
         return skip_trigger(execution_plan.traced(refused, self._sampling), states, now)

@@ -41,7 +41,14 @@ class Recoverer:
     @classmethod
     def of(cls, key: bytes, settings: Settings) -> "Recoverer":
         """Return the decider by the settings."""
-        return cls(key, _policy_of(settings), frozenset(settings.bridged_queues))
+        given = settings.recovery
+        policy = Policy(
+            threshold=timedelta(seconds=given.threshold),
+            max_attempts=given.max_attempts,
+            max_age=timedelta(seconds=given.max_age),
+            grace=timedelta(seconds=given.grace),
+        )
+        return cls(key, policy, frozenset(settings.bridged_queues))
 
     def deadlines_of(self, state: Execution) -> Sequence[Deadline]:
         """Return when an open execution, or its attempt, has taken too long."""
@@ -132,17 +139,6 @@ def _job(state: Execution, states: States) -> JobStatus:
     if ledger.definition is None:
         return "gone"
     return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
-
-
-def _policy_of(settings: Settings) -> Policy:
-    """Return the policy of the settings."""
-    given = settings.recovery
-    return Policy(
-        threshold=timedelta(seconds=given.threshold),
-        max_attempts=given.max_attempts,
-        max_age=timedelta(seconds=given.max_age),
-        grace=timedelta(seconds=given.grace),
-    )
 
 
 RECOVERER: Final = Stage(

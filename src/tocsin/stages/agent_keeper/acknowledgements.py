@@ -20,7 +20,7 @@ from ...domain.agent import MAX_PROPOSALS, AgentState, Command, HoldList, agent_
 from ...domain.agent_grants import may_get
 from ...domain.definition import MAX_PROPOSED_TO
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import Proposed, QuorumRule, Recorded
+from ...domain.events import Proposed, Recorded
 from ...domain.execution import Execution
 from ...domain.lock import most_waiting
 from ...engine.broken_keys import BrokenKey
@@ -147,7 +147,7 @@ class Acknowledgements:
             if newest is not None:
                 if newest.sequence > upto:
                     continue
-                answers = before.get(newest.sequence) or AgentAnswers(scope, _late_at(newest, _rule(state), now))
+                answers = before.get(newest.sequence) or AgentAnswers(scope, _late_at(newest, state, now))
                 self._answers[newest.sequence] = answers
                 if answers.due > now:
                     continue
@@ -212,15 +212,10 @@ class Acknowledgements:
         await self._channel.command(name, agent_id, command.model_dump_json(exclude_defaults=True).encode())
 
 
-def _rule(state: Execution) -> QuorumRule:
-    if (rule := state.request.plan.quorum) is None:
-        raise LookupError("the execution needs no acknowledgements")
-    return rule
-
-
-def _late_at(newest: Recorded[Proposed], rule: QuorumRule, now: datetime) -> datetime:
-    # `now` is an estimate, and may be before the event.
-    return max(now, newest.time) + timedelta(seconds=min(rule.timeout, MAX_DURATION_S))
+def _late_at(newest: Recorded[Proposed], state: Execution, now: datetime) -> datetime:
+    rule = state.request.plan.quorum
+    timeout = MAX_DURATION_S if rule is None else min(rule.timeout, MAX_DURATION_S)
+    return max(now, newest.time) + timedelta(seconds=timeout)  # `now` is an estimate, and may be before the event
 
 
 def _work(state: Execution) -> Work:

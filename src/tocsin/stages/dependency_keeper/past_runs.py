@@ -9,7 +9,7 @@ before.
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final
 
 from ... import subjects, telemetry
 from ...archive.stream_reader import decoded
@@ -17,8 +17,7 @@ from ...domain.dependency import Runs, Window
 from ...domain.execution import Execution
 from ...domain.job_runs import SLACK, JobRuns
 from ...domain.log_events import RunFound
-from ...engine.causes import Proposals
-from ...engine.fold import Fold
+from ...engine.displays import HasFold
 from ...engine.upstream import runs_scope
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog
 from ...subjects import DecodeError, Stream
@@ -30,15 +29,10 @@ RETRY_S: Final = 5.0
 _log = telemetry.get_logger("tocsin.dependency_keeper")
 
 
-class _View(Protocol):
-    proposals: Proposals
-    fold: Fold
-
-
 class PastRuns:
     """The reads of missing runs, in the process that leads the dependency keeper."""
 
-    def __init__(self, view: _View, log: EventLog, stored: StoredLog, clock: Clock) -> None:
+    def __init__(self, view: HasFold, log: EventLog, stored: StoredLog, clock: Clock) -> None:
         """`stored`: the log and its archive."""
         self._view = view
         self._log = log

@@ -50,24 +50,10 @@ class WaitingEvent(msgspec.Struct, frozen=True):
     place: EventReference
 
 
-def of_message(delivery: Delivery) -> HeardEvent:
-    """Return the event of a message of another program.
-
-    Raises:
-        UnreadableEvent: the message is not an event.
-    """
-    return HeardEvent(
-        read_event(delivery.body, delivery.subject, delivery.headers, delivery.time), name_of_message(delivery)
-    )
-
-
 def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent | None:
     """Return the event of a request to a webhook.
 
     None: it was for a job that was deleted. `registered_at`: the time at which the job of that name was registered first.
-
-    Raises:
-        UnreadableEvent: the request is not an event.
     """
     registration = delivery.headers.get(WEBHOOK_REGISTRATION)
     if registered_at is not None and registration not in {None, registered_at.isoformat()}:
@@ -78,7 +64,12 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
 
 
 def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
-    """Return the event of a delivery; None: it is not for this trigger."""
+    """Return the event of a delivery; None: it is not for this trigger.
+
+    Raises:
+        UnreadableEvent: the message is not an event.
+        DecodeError: this version cannot read the end of an execution.
+    """
     trigger = active.trigger
     bucket, rest = trigger.bucket
     match trigger.kind:
@@ -97,26 +88,19 @@ def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
                 raise
             return heard if heard.event.subject.startswith(f"{bucket}/{rest}") else None
         case _:
-            return of_message(delivery)
+            event = read_event(delivery.body, delivery.subject, delivery.headers, delivery.time)
+            return HeardEvent(event, name_of_message(delivery))
 
 
 def of_entry(delivery: Delivery, bucket: str) -> HeardEvent:
-    """Return the event of a changed entry of a KV bucket.
-
-    Raises:
-        UnreadableEvent: its value is not an event.
-    """
+    """Return the event of a changed entry of a KV bucket."""
     key, revision = delivery.subject.removeprefix(f"$KV.{bucket}."), delivery.sequence
     event = entry_event(delivery.body, delivery.headers, delivery.time, bucket=bucket, key=key, revision=revision)
     return HeardEvent(event, name_of_message(delivery))
 
 
 def of_object(delivery: Delivery, bucket: str) -> HeardEvent:
-    """Return the event of an upload or a deletion.
-
-    Raises:
-        UnreadableEvent: the message is not the metadata of an object.
-    """
+    """Return the event of an upload or a deletion."""
     event = object_event(delivery.body, delivery.time, bucket=bucket)
     return HeardEvent(event, upload_of(event, name_of_message(delivery)))
 
@@ -130,11 +114,7 @@ def name_of_message(delivery: Delivery) -> str:
 
 
 def of_end(delivery: Delivery) -> HeardEvent | None:
-    """Return the event of an end of an execution; None: another event.
-
-    Raises:
-        DecodeError: this version cannot read it.
-    """
+    """Return the event of an end of an execution; None: another event."""
     end = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(end, Completed | Failed | Cancelled):
         return None

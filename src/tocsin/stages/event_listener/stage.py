@@ -89,7 +89,9 @@ class TriggerMetrics:
         """Count the events whose requests are stored; None: an event that made no request."""
         job = self._shown(active.job)
         for request in requests:
-            _events.add(1, {"job": job, "outcome": _outcome_of(request)})
+            is_ignored = request is None or isinstance(request.message, EventIgnored)
+            outcome = "ignored" if is_ignored else "started" if starts_execution(request) else "refused"
+            _events.add(1, {"job": job, "outcome": outcome})
 
     def _set(self, active: ActiveTrigger, lag: float | None) -> None:
         job = self._shown(active.job)
@@ -104,14 +106,6 @@ class TriggerMetrics:
         if job not in self._jobs and len(self._jobs) < self._max_jobs:
             self._jobs.add(job)
         return job if job in self._jobs else OTHER
-
-
-def _outcome_of(request: Publish | None) -> str:
-    message = None if request is None else request.message
-    if message is None or isinstance(message, EventIgnored):
-        return "ignored"
-    origin = message.event_trigger if isinstance(message, Trigger) else None
-    return "started" if origin is None or origin.refusal_code is None else "refused"
 
 
 class EventListener:

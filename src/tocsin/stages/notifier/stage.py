@@ -46,7 +46,7 @@ from ...domain.notification_rule import (
     rule_of,
     time_limits,
 )
-from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
+from ...engine.kinds import DEFINITION, IN_FORCE, PUBLIC_EVENT, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
 from ...engine.step import DONE, Change, Events, Ref, Scope, States, Step, Then, again, done
@@ -57,13 +57,9 @@ FIRST_LOOK: Final = timedelta(seconds=5)
 """The time after which an execution that may be late is looked at again first."""
 
 
-def _newest(_: Message | None, recorded: Recorded[Message]) -> Message | None:
-    return recorded.message
-
-
-NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, _newest)
+NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, PUBLIC_EVENT.evolve)
 """The newest event of a notification."""
-OUTCOME: Final[Scope[Message | None]] = Scope("outcome of a job", None, _newest)
+OUTCOME: Final[Scope[Message | None]] = Scope("outcome of a job", None, PUBLIC_EVENT.evolve)
 """The newest outcome of a job."""
 
 
