@@ -188,7 +188,7 @@ class Place:
             tail = [body for body in await bodies(self.work.installation) if body.sequence > loaded.start.sequence]
             process.loop.receive(tail)
             process.loop.fold_received()
-            if process.loop.places.is_genuine:
+            if loaded.digest in process.loop.fold.snapshots:
                 return process, loaded
         return None
 

@@ -80,11 +80,11 @@ class EdgeDecisions:
         """
         loop = self._view.proposals
         read = dict[Ref[Any], Any]()
-        changed, sent, newest = set[Ref[Any]](), set[str](), dict[str, int]()
+        changed, newest = set[Ref[Any]](), dict[str, int]()
         for _ in range(MAX_STEPS):
             try:
                 step = await loop.ask(
-                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed, sent=sent)
+                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed)
                 )
             except Missing as missing:
                 read |= await self._read(missing.ref, newest)
@@ -102,7 +102,6 @@ class EdgeDecisions:
                 return step
             read.clear()
             changed |= {change.ref for change in step.changes if not isinstance(change, Send)}
-            sent |= {change.message_id for change in step.changes if isinstance(change, Send)}
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
     async def _read(self, ref: Ref[Any], newest: dict[str, int]) -> Mapping[Ref[Any], Any]:
@@ -130,13 +129,13 @@ class EdgeDecisions:
                 [written] = await log.write([Append(events, newest.get(ref.key, 0))])
                 if written.error is not None:
                     raise written.error
-            case Put(ref, value, ttl):
+            case Put(ref, value):
                 bucket, key = ref.key
                 expect = read[ref][1] if read.get(ref) is not None else 0
                 if value is None:
                     await projections.remove(bucket, key, expect=expect)
                 else:
-                    await projections.put(bucket, key, value, expect=expect, ttl=ttl)
+                    await projections.put(bucket, key, value, expect=expect)
 
     async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
         """Decide on messages of a durable over a stream of others, and settle each.

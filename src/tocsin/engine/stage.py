@@ -24,8 +24,10 @@ from ..ports import (
     EventStreams,
     FetchChannel,
     History,
+    LogUnavailable,
     NotificationChannel,
     OpenScreening,
+    OutdatedState,
     Projections,
     StoredLog,
     StreamPurge,
@@ -39,11 +41,33 @@ from .leader_election import LeaderElection
 from .step import Decide, Scope, States, Step
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from .snapshots import Folding, Snapshots
 
 H = TypeVar("H")
 """The object whose methods are the decisions and loops of a stage."""
 Loop = Callable[[], Coroutine[None, None, None]]
+
+
+async def attempted(
+    once: Callable[[], Awaitable[object]],
+    logger: "FilteringBoundLogger",
+    what: str,
+    action: str = "undecidable",
+    **fields: str,
+) -> bool:
+    """Run one round of a loop, and return whether it succeeded; log the error of a round that failed."""
+    try:
+        await once()
+    except (LogUnavailable, OutdatedState) as error:
+        logger.info(what, action="log-unavailable", error=str(error), **fields)
+    except Exception:
+        logger.exception(what, action=action, **fields)
+    else:
+        return True
+    return False
+
 
 ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""

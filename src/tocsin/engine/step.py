@@ -108,10 +108,6 @@ class States(Protocol):
         """Return whether an earlier step of this decision appended to a scope."""
         ...
 
-    def is_sent(self, message_id: str, /) -> bool:
-        """Return whether an earlier step of this decision sent a message."""
-        ...
-
 
 class Events(msgspec.Struct, frozen=True):
     """Events to append to one scope; without events, nothing changes."""
@@ -142,8 +138,6 @@ class Put(msgspec.Struct, frozen=True):
 
     ref: Ref[tuple[bytes, int] | None]
     value: bytes | None
-    ttl: float | None = None
-    """Seconds after which the entry is removed; None: it stays."""
 
 
 Change: TypeAlias = Events | Send | Put

@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from ... import subjects, telemetry
@@ -28,6 +29,7 @@ from ...engine.fold import Fold
 from ...engine.kinds import EXECUTION
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
+from ...engine.stage import attempted
 from ...ports import AgentChannel, Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import LAYOUT, Stream
 from .roster import Entry, Roster
@@ -109,15 +111,8 @@ class Acknowledgements:
             now = await self._leadership.time()
             if now is None:
                 self._answers.clear()
-                continue
-            if not self._roster.is_complete:
-                continue
-            try:
-                await self.run_once(now)
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("proposals wait for JetStream", action="log-unavailable", error=str(error))
-            except Exception as error:  # noqa: BLE001 - the other executions go on
-                _log.error("proposals not examined; retrying", action="undecidable", exc_info=error)
+            elif self._roster.is_complete:
+                await attempted(partial(self.run_once, now), _log, "proposals not examined; retrying")
 
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""

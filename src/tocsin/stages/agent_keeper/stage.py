@@ -34,7 +34,7 @@ from ...engine.agent_memory import RefusedHoldLists
 from ...engine.fold import Fold
 from ...engine.hold_list_inbox import ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
-from ...engine.stage import Access, Stage, StageContext
+from ...engine.stage import Access, Stage, StageContext, attempted
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket
 from .acknowledgements import CURSOR, Acknowledgements
@@ -122,20 +122,15 @@ class AgentKeeper:
         async with self._channel.hold_lists(self.receive):
             self._listens_since = self._clock.monotonic()
             try:
-                await self._run()
+                while True:
+                    await attempted(self._run_once, _log, "agents not kept; retrying", "agents-not-kept")
+                    await self._clock.sleep(INTERVAL_S)
             finally:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._note_ended()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.run_once(await self.leadership.time() or self._clock.now())
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
-            except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
-                _log.error("agents not kept; retrying", action="agents-not-kept", exc_info=error)
-            await self._clock.sleep(INTERVAL_S)
+    async def _run_once(self) -> None:
+        await self.run_once(await self.leadership.time() or self._clock.now())
 
     async def _note_ended(self) -> None:
         """Store the ends of agents before this keeper ends.

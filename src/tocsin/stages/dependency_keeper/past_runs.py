@@ -18,8 +18,9 @@ from ...domain.execution import Execution
 from ...domain.job_runs import SLACK, JobRuns
 from ...domain.log_events import RunFound
 from ...engine.displays import HasFold
+from ...engine.stage import attempted
 from ...engine.upstream import runs_scope
-from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog
+from ...ports import Clock, EventLog, StoredLog
 from ...subjects import DecodeError, Stream
 from .stage import DEPENDENCY_KEEPER, windows_of
 
@@ -43,13 +44,7 @@ class PastRuns:
         """Read until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            try:
-                await self.run_once()
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("runs of other jobs wait for JetStream", action="log-unavailable", error=str(error))
-                await self._clock.sleep(RETRY_S)
-            except Exception as error:  # noqa: BLE001 - a read that fails once may succeed later
-                _log.error("runs of other jobs not read; retrying", action="undecidable", exc_info=error)
+            if not await attempted(self.run_once, _log, "runs of other jobs not read; retrying"):
                 await self._clock.sleep(RETRY_S)
 
     async def run_once(self) -> None:

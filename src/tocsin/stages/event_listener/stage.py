@@ -9,6 +9,7 @@ durables: a process that stopped left nothing behind.
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import compress
 from operator import not_
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from ... import telemetry
 from ...domain.events import EventIgnored, Trigger
 from ...domain.totals import OTHER
-from ...engine.stage import Access, Stage, StageContext
+from ...engine.stage import Access, Stage, StageContext, attempted
 from ...ports import (
     Clock,
     Delivery,
@@ -201,24 +202,19 @@ class EventListener:
 
     async def _hear(self, active: ActiveTrigger) -> None:
         try:
-            await self._hear_on(active)
+            while True:
+                await attempted(partial(self._hear_on, active), _log, "events not handled; retrying", job=active.job)
+                await self._clock.sleep(RETRY_S)
         finally:
             self._metrics.stopped(active)
             self.debouncer.progress.forget(active.durable.name)
 
     async def _hear_on(self, active: ActiveTrigger) -> None:
-        while True:
-            try:
-                async with self._streams.reading(active.durable) as reader:
-                    self.debouncer.progress.begin(active.durable.name)
-                    while True:
-                        taken = await self.take(active, reader)
-                        await self.handle_in_room(active, taken)
-            except LogUnavailable as error:
-                _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
-            except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
-                _log.error("events not handled; retrying", action="undecidable", job=active.job, exc_info=error)
-            await self._clock.sleep(RETRY_S)
+        async with self._streams.reading(active.durable) as reader:
+            self.debouncer.progress.begin(active.durable.name)
+            while True:
+                taken = await self.take(active, reader)
+                await self.handle_in_room(active, taken)
 
     async def take(self, active: ActiveTrigger, reader: EventReader) -> Sequence[Delivery]:
         """Return messages to handle together: those of a batch, if the trigger has one.
