@@ -70,8 +70,6 @@ class Message:
     async def nak(self, delay: float) -> None:
         self.answers.append(f"again after {delay:g} s")
 
-    async def term(self) -> None: ...
-
     async def in_progress(self) -> None: ...
 
     @staticmethod

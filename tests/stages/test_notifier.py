@@ -779,11 +779,11 @@ async def test_message_of_another_leader_frees_the_lane(world: World) -> None:
     ]
     for recorded in stored[:2]:
         backlog.learn(recorded)
-    [(_, lane)] = backlog.lanes()
+    [(_, lane)] = backlog.lanes.items()
     lane.preparing = "b"
     for recorded in stored[2:]:
         backlog.learn(recorded)
-    [(_, after)] = backlog.lanes()
+    [(_, after)] = backlog.lanes.items()
     assert after.preparing is None
     assert [*after.messages] == ["a"]
 

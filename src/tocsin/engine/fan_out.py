@@ -8,15 +8,16 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from .. import subjects
 from ..domain import shard_map
 from ..domain.definition import JobDefinition
 from ..domain.events import Admitted, CronTriggered, FannedOut, Planned, PublicEvent, Recorded, Skipped
 from ..domain.execution import Execution, Status
 from ..domain.fan_out import execution_ids, fanned_out, on_each_shard, on_shard
 from .daily_quotas import within_quota
-from .kinds import DEFINITION, NEWEST_SHARD_MAP, RANGE, SHARD_MAP, execution_state
+from .kinds import DEFINITION, NEWEST_SHARD_MAP, PUBLIC_EVENT, RANGE, SHARD_MAP, execution_state
 from .locks import Beginning, begin
-from .public_events import required_event, runs_before, triggered_event
+from .public_events import required_event, runs_before
 from .step import DONE, Events, Ref, States, Step, Then, again
 
 BEGUN_AT_ONCE: Final = 64
@@ -77,7 +78,7 @@ def finish_fan_out(make: Make, ref: Ref[Execution], at: Beginning) -> Step:
 def _announce(fanned: Recorded[FannedOut], states: States, now: datetime) -> Step:
     """Announce the executions that were admitted and are not announced yet."""
     fact = fanned.message
-    ref = triggered_event(fact.job)
+    ref = PUBLIC_EVENT(subjects.public_event("triggered", fact.job))
     newest, last = states(ref), states.at(ref)
     announced = set[str]()
     if last > fanned.sequence:

@@ -104,9 +104,8 @@ def _planned(
 
 def _unregistered_request(letter: DeadLettered, states: States) -> Requested | None:
     """Return the first event of a failed execution of an unregistered job (`unregistered_request`)."""
-    if letter.definition:
-        return None
-    return _request_of(states(FACTS(subjects.execution(letter.job, letter.execution_id))))
+    scope = subjects.execution(letter.job, letter.execution_id)
+    return None if letter.definition else _request_of(states(FACTS(scope)))
 
 
 def resolve_replayed(states: States, job: str, id: str, execution_id: str) -> Step:  # noqa: A002 - the field is called so

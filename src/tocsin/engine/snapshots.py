@@ -98,11 +98,6 @@ class Loaded(NamedTuple):
     """The place at which its reader begins. Commits up to the snapshot's place only have events for stages to take."""
     digest: str
 
-    @property
-    def place(self) -> dict[str, int]:
-        """The place in the log, for a log line."""
-        return {"sequence": self.head.sequence, "number": self.head.number}
-
 
 Name = Callable[[NamedSnapshot], Awaitable[None]]
 """Has an event of the log itself stored."""
@@ -157,14 +152,6 @@ class _Sums:
 
     def heads(self) -> dict[str, KindHead]:
         return {kind: KindHead(rows, f"{total:032x}") for kind, (rows, total) in sorted(self._sums.items())}
-
-
-def digests(fold: Fold) -> dict[str, str]:
-    """Return the digest of each kind of row of a fold between two commits."""
-    sums = _Sums()
-    for kind, line in lines(FoldCopy.of(fold)):
-        sums.add(kind, line)
-    return {kind: head.digest for kind, head in sums.heads().items()}
 
 
 class Snapshots:

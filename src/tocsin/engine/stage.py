@@ -6,6 +6,7 @@ declaration. `Stage.bind` joins it with the object that has the decisions as met
 (`commit_loop`), or it runs at the edge of the log (`edge`). Loops of a stage may wait and write by themselves.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -67,6 +68,17 @@ async def attempted(
     else:
         return True
     return False
+
+
+async def woken(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Wait until an event is set, at most for some seconds of a clock."""
+    tasks = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 ACK_WAIT_S: Final = 30.0

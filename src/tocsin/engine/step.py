@@ -83,10 +83,6 @@ class Missing(Exception):
         super().__init__(ref)
         self.ref = ref
 
-    def __str__(self) -> str:
-        """Return a text, which is seldom needed."""
-        return f"{self.ref.kind.name} {self.ref.key} is not read yet"
-
 
 class States(Protocol):
     """The states as a decision sees them."""

@@ -38,7 +38,7 @@ from ..domain.mq_answer import (
     AnswerRefused,
     TokenWrong,
 )
-from ..engine.kinds import execution_state, queue_state
+from ..engine.kinds import QUEUE, execution_state
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
 from ..engine.outside_workers import INTERVAL_S, OutsideName, OutsideWorkers
 from ..engine.stage import Access, Stage, Subscription
@@ -289,7 +289,7 @@ class MqBridge:
 
 def _held_back(task: Dispatched, sequence: int, state: Execution, states: States) -> Step | None:
     """Return the step if a task may not be handed over, or is purged."""
-    queue = states(queue_state(task.queue))
+    queue = states(QUEUE(subjects.queue(task.queue)))
     if queue.purge is not None and (ends := execution.purge(state, queue.purge, step=task.step, task=sequence)):
         return done(Events(execution_state(task.job, task.execution_id), tuple(ends)))
     # No executor outside owns a resource. The registry refuses such jobs, but settings may change later.

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, Command, HoldList
 from ...domain.events import (
@@ -276,7 +276,7 @@ class AgentKeeper:
                     event_type = type_of(type(fact))
                     _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
-                history = await self._log.load(entry.scope)
+                history = await self._log.load(subjects.agent(entry.name, entry.agent_id))
                 entry.state, entry.sequence = agent.fold(history), history[-1].sequence if history else 0
                 self.roster.note(entry)
             else:

@@ -17,7 +17,7 @@ from typing import Final
 from ... import telemetry
 from ...domain.events import EventIgnored, Trigger
 from ...domain.totals import OTHER
-from ...engine.stage import Access, Stage, StageContext, attempted
+from ...engine.stage import Access, Stage, StageContext, attempted, woken
 from ...ports import (
     Clock,
     Delivery,
@@ -148,7 +148,7 @@ class EventListener:
                     _log.info("triggers wait for JetStream", action="log-unavailable", error=str(error))
                     await self._clock.sleep(RETRY_S)
                     continue
-                await self.index.change_within(LOOK_S)
+                await woken(self.index.changed, self._clock, LOOK_S)
         finally:
             await self._stop(self._readers.keys())
 

@@ -100,19 +100,16 @@ class Backlog:
     """The unsettled notifications of all channels."""
 
     def __init__(self) -> None:
-        self._lanes: dict[str, Lane] = {}
+        self.lanes: dict[str, Lane] = {}
+        """By channel, each channel with a backlog."""
         self._channels: dict[str, str] = {}
         """The channel of each notification that waits or is the first of a message."""
 
     @property
     def oldest(self) -> int | None:
         """The sequence of the oldest unsettled notification; None: all are settled."""
-        sequences = [waiting.sequence for lane in self._lanes.values() for waiting in _oldest(lane)]
+        sequences = [waiting.sequence for lane in self.lanes.values() for waiting in _oldest(lane)]
         return min(sequences, default=None)
-
-    def lanes(self) -> Iterator[tuple[str, Lane]]:
-        """Yield each channel with a backlog."""
-        yield from self._lanes.items()
 
     def learn(self, recorded: Recorded[Message]) -> None:
         """Apply an event."""
@@ -121,7 +118,7 @@ class Backlog:
                 waiting = Waiting(
                     *(fact.id, fact.job, fact.channel, fact.tags, recorded.sequence, recorded.time, fact.execution_id)
                 )
-                self._lanes.setdefault(fact.channel, Lane()).waiting[fact.id] = waiting
+                self.lanes.setdefault(fact.channel, Lane()).waiting[fact.id] = waiting
                 self._channels[fact.id] = fact.channel
             case NotificationPrepared() as fact:
                 self._prepare(fact, recorded.sequence)
@@ -136,7 +133,7 @@ class Backlog:
 
     def _prepare(self, fact: NotificationPrepared, sequence: int) -> None:
         """Let a message stand for the notifications of its channel that wait."""
-        lane = self._lanes.get(fact.channel)
+        lane = self.lanes.get(fact.channel)
         if lane is None:
             return
         if lane.preparing == fact.id:
@@ -155,19 +152,19 @@ class Backlog:
 
     def _message(self, notification: str) -> OpenMessage | None:
         channel = self._channels.get(notification)
-        return None if channel is None else self._lanes[channel].messages.get(notification)
+        return None if channel is None else self.lanes[channel].messages.get(notification)
 
     def forget(self, notification: str) -> None:
         """Remove a notification that is settled, or that the stream dropped."""
         if (channel := self._channels.pop(notification, None)) is None:
             return
-        lane = self._lanes[channel]
+        lane = self.lanes[channel]
         lane.waiting.pop(notification, None)
         lane.messages.pop(notification, None)
         if lane.preparing == notification:
             lane.preparing = None
         if not lane.waiting and not lane.messages:
-            del self._lanes[channel]
+            del self.lanes[channel]
 
     def trim(self, first: int) -> int:
         """Remove the notifications that wait and are older than the stream; return their number.
@@ -176,7 +173,7 @@ class Backlog:
         """
         dropped = [
             waiting.id
-            for _, lane in self.lanes()
+            for lane in self.lanes.values()
             for waiting in takewhile(lambda waiting: waiting.sequence < first, lane.waiting.values())
         ]
         for notification in dropped:

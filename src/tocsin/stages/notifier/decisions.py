@@ -47,7 +47,7 @@ def decisions(
         window: how long a notification waits for others of its channel.
     """
     decided: list[Decision] = []
-    for name, lane in backlog.lanes():
+    for name, lane in backlog.lanes.items():
         if name not in channels:
             decided += _without_channel(name, lane)
         elif silenced := [*_silenced(name, lane, silences, now)]:

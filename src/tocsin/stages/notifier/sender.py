@@ -200,16 +200,11 @@ class Sender:
         while decided:
             await self._store(decided[:AT_ONCE])
             del decided[:AT_ONCE]
-        for name, lane in self.backlog.lanes():
+        for name, lane in self.backlog.lanes.items():
             if name in self._channels:
                 for message in lane.due(now):
                     self._begin(self._channels[name], message)
         await self._place.save(lambda: self.backlog.oldest, self._upto)
-
-    async def settled(self) -> None:
-        """Wait until nothing is being sent."""
-        while self._sending:
-            await asyncio.gather(*self._sending)
 
     def _drop(self, lost: NotificationFact | Waiting) -> None:
         """Forget a notification that its stream dropped."""
