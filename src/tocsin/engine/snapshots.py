@@ -260,7 +260,7 @@ class Snapshots:
         return [Place(slot, head, _digest(_encode(head))) for slot, head in heads]
 
     async def rows(self, place: Place, part: int) -> list[bytes]:
-        """Return the rows of a part (`SnapshotHead.parts`) and of the parts that continue it, as JSON.
+        """Return the rows of a part with its continuations (`SnapshotHead.parts`), as JSON.
 
         Raises:
             UnreadableSnapshot: the part is damaged, or of another snapshot now.

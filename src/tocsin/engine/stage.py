@@ -58,7 +58,7 @@ async def attempted(
     action: str = "undecidable",
     **fields: str,
 ) -> bool:
-    """Run one round of a loop, and return whether it succeeded; log the error of a round that failed."""
+    """Run one round of a loop, log its error, and return whether it succeeded."""
     try:
         await once()
     except (LogUnavailable, OutdatedState) as error:
