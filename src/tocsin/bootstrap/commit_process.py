@@ -31,7 +31,6 @@ from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignMessages
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
-from ..engine.lost_tail import LogEnd
 from ..engine.presence import Presence, Present, Readers, StreamPlace
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.snapshots import Folding, Snapshots
@@ -41,6 +40,7 @@ from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, InputLog, LogUnavailable, Projections
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
+from ..services.lost_tail import LogEnd
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from .effects import Effects
