@@ -51,6 +51,7 @@ class Process:
             log=world.log,
             projections=world.projections,
             clock=world.clock,
+            stored=world.past,
             report_key=KEY,
             elect=world.elect,
             agents=self.agents if "agents" in channels else None,

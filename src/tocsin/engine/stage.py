@@ -298,6 +298,8 @@ class StageContext:
     log: EventLog
     projections: Projections
     clock: Clock
+    stored: StoredLog
+    """Every message ever stored, in the streams or in the archive."""
     report_key: bytes
     """The installation's key, which proves that a report comes from the worker that holds the task."""
     elect: Elect
@@ -305,8 +307,6 @@ class StageContext:
     """Returns the fold of the process; of an empty log if none is given."""
     storage: Storage | None = None
     """None: the history's database is not open."""
-    stored: StoredLog | None = None
-    """Every message ever stored, in the streams or in the archive; None: no stage reads archived messages."""
     agents: AgentChannel | None = None
     fetches: FetchChannel | None = None
     """None: no agents can be heard."""
@@ -328,12 +328,6 @@ class StageContext:
         if self.storage is None:
             raise AssertionError("a stage that reads `storage` must declare `needs_history`")
         return self.storage
-
-    def require_stored(self) -> StoredLog:
-        """Return the streams with their archive, for a stage that declares `reads_archive`."""
-        if self.stored is None:
-            raise AssertionError("a stage that reads `stored` must declare `reads_archive`, and be given it")
-        return self.stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ def _start(context: StageContext) -> Notary | None:
             f"notary.key: {settings.key}: {error}. Make a key with `tocsin keys create`, readable to the notary."
         ) from None
     return Notary(
-        context.require_stored(),
+        context.stored,
         CheckpointStore(context.projections),
         context.elect(NOTARY_LEASE),
         context.clock,
