@@ -35,7 +35,7 @@ from ..domain.events import (
     Voided,
 )
 from ..domain.log_events import LogEvent, NamedSnapshot, RunFound, Waited, Waits
-from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
+from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent
 from .daily_quotas import on_event, on_namespaces
 from .departures import LEFT, Departures
 from .journal import Journal
@@ -145,7 +145,7 @@ class Fold:
         self.quotas: dict[str, Namespace] = {}
         """The namespaces with daily quotas, by name."""
         self.waiting = WaitingInputs(self.journal)
-        self.on_broken: OnBroken = nobody_listens
+        self.on_broken: OnBroken = lambda *_: None
         self.upstream: dict[str, None] = {}
         """The scopes of the runs of jobs that others need."""
         self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
@@ -392,7 +392,7 @@ class Fold:
         """Return the events of an execution, or of a subject, after a number, oldest first."""
         if subject.startswith("cron."):
             known = [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
-            newest, last = self.states.get(subject), self.newest(subject)
+            newest, last = self.states.get(subject), self.numbers.get(subject, 0)
             if isinstance(newest, Message) and last > max(number, known[-1].sequence if known else 0):
                 known.append(Recorded(newest, subject, last, UNKNOWN_TIME))  # its execution is over
             return known
@@ -416,10 +416,6 @@ class Fold:
         """
         number = self.numbers.get(scope)
         return (number or 0) == expect or (number is None and scope.startswith("dead-letter."))
-
-    def newest(self, scope: str) -> int:
-        """Return the number of the newest event of a scope; 0: it has none."""
-        return self.numbers.get(scope, 0)
 
 
 def _defined_by(change: Recorded[Message]) -> int:

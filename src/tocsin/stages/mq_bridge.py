@@ -44,7 +44,6 @@ from ..engine.outside_workers import INTERVAL_S, OutsideName, OutsideWorkers
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
 from ..ports import Clock, Projections
-from ..settings import Settings
 from ..subjects import Bucket, Stream
 
 HANDED_OVER: Final = 1
@@ -359,10 +358,6 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
     return job, execution_id
 
 
-def _tasks(settings: Settings) -> tuple[str, ...]:
-    return tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue))
-
-
 MQ_BRIDGE: Final = Stage(
     name="mq_bridge",
     purpose="connects executors that speak hip-62's MQ subjects",
@@ -383,7 +378,12 @@ MQ_BRIDGE: Final = Stage(
         teams=context.settings.mq_teams,
     ),
     subscriptions=(
-        Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
+        Subscription(
+            subjects.MQ_BRIDGE,
+            Stream.LOG,
+            lambda settings: tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue)),
+            decide=MqBridge.on_task,
+        ),
         Subscription(
             subjects.MQ_BRIDGE_COMPLETIONS,
             Stream.MQ,

@@ -172,7 +172,9 @@ class EventListener:
                     await self._batcher.forget(name)
         for name, each in active.items():
             if name in found[each.durable.stream] or await self._create(each):
-                self._read(each)
+                task = self._readers.get(each.durable)
+                if task is None or task.done():
+                    self._readers[each.durable] = asyncio.create_task(self._hear(each), name="event_listener")
 
     async def _found(self, stream: str) -> Collection[str]:
         try:
@@ -188,11 +190,6 @@ class EventListener:
             _log.error("trigger hears nothing", action="durable-refused", job=active.job, error=str(error))
             return False
         return True
-
-    def _read(self, active: ActiveTrigger) -> None:
-        task = self._readers.get(active.durable)
-        if task is None or task.done():
-            self._readers[active.durable] = asyncio.create_task(self._hear(active), name="event_listener")
 
     async def _stop(self, durables: Iterable[EventDurable]) -> None:
         stopped = [self._readers.pop(durable) for durable in [*durables]]

@@ -49,7 +49,7 @@ from ...domain.notification_rule import (
 from ...engine.kinds import DEFINITION, IN_FORCE, PUBLIC_EVENT, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
-from ...engine.step import DONE, Change, Events, Ref, Scope, States, Step, Then, again, done
+from ...engine.step import DONE, Change, Events, Scope, States, Step, Then, again, done
 from ...subjects import COMPLETIONS, NOTIFIER_LEASE, OPENINGS, Bucket, Stream, filter_for, filters_of
 from .sender import CURSOR, LEASE_S, Sender
 
@@ -147,7 +147,8 @@ class Notifier:
         rule = rule_of(definition, self._defaults)
         if rule is None:
             return DONE
-        raised = [(_state(fact), fact) for fact in notifications(happening, rule, definition.tags)]
+        facts = notifications(happening, rule, definition.tags)
+        raised = [(NOTIFICATION(subjects.notification(fact.job, fact.id)), fact) for fact in facts]
         return done(*(Events(ref, (fact,)) for ref, fact in raised if states(ref) is None))
 
     def on_opening(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
@@ -185,10 +186,6 @@ class Notifier:
         if (rule := rule_of(definition, self._defaults)) is None:
             return None
         return definition, [*time_limits(rule, opening, recorded.time, definition.timezone)]
-
-
-def _state(fact: NotificationRaised) -> Ref[Message | None]:
-    return NOTIFICATION(subjects.notification(fact.job, fact.id))
 
 
 NOTIFIER: Final = Stage(
