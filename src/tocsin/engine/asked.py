@@ -62,18 +62,20 @@ class Asked(Promised[Step]):
         *,
         read: Mapping[Ref[Any], Any],
         changed: AbstractSet[Ref[Any]] = frozenset(),
+        sent: AbstractSet[str] = frozenset(),
     ) -> None:
         """`by`: the stage.
 
         `source`: the stream of the message. `read`: data outside the fold that the decision may look at.
 
-        `changed`: the scopes to which earlier steps of the decision appended.
+        `changed`, `sent`: what earlier steps of the decision stored and sent.
         """
         super().__init__(by)
         self.subscription = subscription
         self.recorded = recorded
         self.read = read
         self.changed = changed
+        self.sent = sent
         self.cause = f"{source}-{recorded.sequence}"
         self.step: Step | None = None
         """The decision, as it is made last."""
@@ -89,6 +91,7 @@ class AskedView(View):
     def __init__(self, fold: "Fold", now: datetime, asked: Asked) -> None:
         super().__init__(fold, now)
         self.changed |= asked.changed
+        self.sent |= asked.sent
         self._more = asked.read
 
     def __call__(self, ref: Ref[T], /) -> T:

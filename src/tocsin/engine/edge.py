@@ -80,11 +80,11 @@ class EdgeDecisions:
         """
         loop = self._view.proposals
         read = dict[Ref[Any], Any]()
-        changed, newest = set[Ref[Any]](), dict[str, int]()
+        changed, sent, newest = set[Ref[Any]](), set[str](), dict[str, int]()
         for _ in range(MAX_STEPS):
             try:
                 step = await loop.ask(
-                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed)
+                    Asked(by, subscription, recorded, subscription.stream.value, read=read, changed=changed, sent=sent)
                 )
             except Missing as missing:
                 read |= await self._read(missing.ref, newest)
@@ -102,6 +102,7 @@ class EdgeDecisions:
                 return step
             read.clear()
             changed |= {change.ref for change in step.changes if not isinstance(change, Send)}
+            sent |= {change.message_id for change in step.changes if isinstance(change, Send)}
         raise EndlessDecision(f"the decision on {recorded.subject} has {MAX_STEPS} steps")
 
     async def _read(self, ref: Ref[Any], newest: dict[str, int]) -> Mapping[Ref[Any], Any]:

@@ -29,7 +29,7 @@ class View:
         self.changed: set[Ref[Any]] = set()
         """Scopes to which earlier steps of the decision appended."""
         self.sent: set[str] = set()
-        """Ids of the messages that the decision sent."""
+        """Ids of messages that earlier steps of the decision sent."""
 
     def __call__(self, ref: Ref[T], /) -> T:
         """Return a state, or the answer to a reading."""
@@ -49,6 +49,10 @@ class View:
     def has_changed(self, ref: Ref[Any], /) -> bool:
         """Return whether an earlier step of the decision appended to a scope."""
         return ref in self.changed
+
+    def is_sent(self, message_id: str, /) -> bool:
+        """Return whether an earlier step of the decision sent a message."""
+        return message_id in self.sent
 
 
 def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:

@@ -104,6 +104,10 @@ class States(Protocol):
         """Return whether an earlier step of this decision appended to a scope."""
         ...
 
+    def is_sent(self, message_id: str, /) -> bool:
+        """Return whether an earlier step of this decision sent a message."""
+        ...
+
 
 class Events(msgspec.Struct, frozen=True):
     """Events to append to one scope; without events, nothing changes."""
