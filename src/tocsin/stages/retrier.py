@@ -40,11 +40,15 @@ class Retrier:
     """Decides on reports of failure."""
 
     def __init__(self, key: bytes) -> None:
-        self.key = key
+        self._key = key
+
+    def is_proven(self, subject: str) -> bool:
+        """Return whether a report is from a worker that received its task."""
+        return authentic_subject(subject, self._key) is not None
 
     def on_failure(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the report's time counts
         """Schedule the next attempt of a step, release its claim, or end the execution."""
-        report = authentic_report(recorded, self.key)
+        report = authentic_report(recorded, self._key)
         if report is None:
             return DONE
         ref, at, error = execution_state(report.job, report.execution_id), recorded.time, report.error
@@ -63,7 +67,7 @@ class Retrier:
 
     def on_heartbeat(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the report's time counts
         """Extend the lease of a claim."""
-        report = authentic_report(recorded, self.key)
+        report = authentic_report(recorded, self._key)
         if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
@@ -89,7 +93,7 @@ RETRIER: Final = Stage(
             Stream.REPORTS,
             (subjects.filter_for("report.failed"),),
             decide=Retrier.on_failure,
-            is_proven=lambda retrier, subject: authentic_subject(subject, retrier.key) is not None,
+            is_proven=Retrier.is_proven,
         ),
         Subscription(
             subjects.RETRIER_HEARTBEATS,

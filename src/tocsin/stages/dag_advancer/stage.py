@@ -56,7 +56,7 @@ class DagAdvancer:
     """Advances executions step by step."""
 
     def __init__(self, key: bytes) -> None:
-        self.key = key
+        self._key = key
 
     def retries(self, state: Execution) -> Sequence[Deadline]:
         """Return when the steps of an execution are tried again."""
@@ -65,7 +65,7 @@ class DagAdvancer:
     def on_retry_due(self, scope: str, deadline: Deadline, states: States, now: datetime) -> Step:  # noqa: ARG002 - the retry is due
         """Dispatch the retry of a step."""
         state, (step, _, attempt) = states(EXECUTION(scope)), deadline.key.rpartition(".")
-        return decided(EXECUTION(scope), execution.dispatch_retry(state, step, int(attempt), key=self.key))
+        return decided(EXECUTION(scope), execution.dispatch_retry(state, step, int(attempt), key=self._key))
 
     def on_admitted(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - the event's time counts
         """Dispatch the first steps of an execution, or its lost steps.
@@ -79,20 +79,24 @@ class DagAdvancer:
         if adopted := _adopted(ref, states):
             return _in_parts(ref, adopted, is_last=False)
         if isinstance(fact, Exhausted):
-            return _in_parts(ref, execution.go_on(states(ref), key=self.key))
+            return _in_parts(ref, execution.go_on(states(ref), key=self._key))
         # A start time may have passed while the execution waited for its lock.
-        return _in_parts(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self.key))
+        return _in_parts(ref, execution.dispatch_missing(states(ref), at=recorded.time, key=self._key))
+
+    def is_proven(self, subject: str) -> bool:
+        """Return whether a report is from a worker that received its task."""
+        return authentic_subject(subject, self._key) is not None
 
     def on_success(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
         """Advance an execution after a step completed."""
-        report = authentic_report(recorded, self.key)
+        report = authentic_report(recorded, self._key)
         if report is None:
             return DONE
         ref = execution_state(report.job, report.execution_id)
         state = states(ref)
         replay_of = None if state.requested is None else state.requested.replay_of
         # What does not fit into the first part of the decision is dispatched in the next.
-        if events := [*execution.succeed(state, report, key=self.key)] or [*execution.dispatch(state, key=self.key)]:
+        if events := [*execution.succeed(state, report, key=self._key)] or [*execution.dispatch(state, key=self._key)]:
             return _in_parts(ref, events, is_last=replay_of is None)
         if replay_of is not None and state.status is Status.COMPLETED:
             return resolve_replayed(states, report.job, replay_of, report.execution_id)
@@ -201,7 +205,7 @@ DAG_ADVANCER: Final = Stage(
             Stream.REPORTS,
             (subjects.filter_for("report.completed"),),
             decide=DagAdvancer.on_success,
-            is_proven=lambda advancer, subject: authentic_subject(subject, advancer.key) is not None,
+            is_proven=DagAdvancer.is_proven,
         ),
         Subscription(
             subjects.DAG_ADVANCER_FAILURES,
