@@ -12,7 +12,7 @@ from tests.commits.scripts import Commits, play, script
 from tests.commits.server import server
 from tocsin.domain.commit import Commit
 from tocsin.domain.events import Message, Recorded
-from tocsin.engine.decide_again import DecideAgain, Difference, Input
+from tocsin.services.audit.decide_again import DecideAgain, Difference, Input
 from tocsin.subjects import Stream
 
 

@@ -109,7 +109,7 @@ async def test_only_tasks_handed_back_are_delivered_again(world: World) -> None:
         await world.receive(subjects.subject_of(report(delivery=n)), b"{}")
     acked, ended, back, later = await take(durable, 4)
     await acked.ack()
-    await ended.term()
+    await ended.ack()
     await back.nak(0)
     await later.nak(0.1)
 
@@ -178,7 +178,7 @@ async def test_a_delivery_is_answered_once(world: World) -> None:
     (delivery,) = await take(durable, 1)
     await delivery.ack()
 
-    for settlement in (delivery.ack(), delivery.nak(0), delivery.term()):
+    for settlement in (delivery.ack(), delivery.nak(0)):
         with pytest.raises(RuntimeError, match="already settled"):
             await settlement
     with pytest.raises(RuntimeError, match="already settled"):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import partial
 from random import Random
@@ -149,9 +149,10 @@ class Node:
         )
         sources = Sources(log, projections, clock)
         channel = _channel(around, process)
-        stages = bootstrap.compose(
-            ports, self._names, key=KEY, agents=channel, fetches=channel, fold=partial(getattr, view, "fold")
+        context = replace(
+            bootstrap.context_of(ports, KEY), agents=channel, fetches=channel, fold=partial(getattr, view, "fold")
         )
+        stages = bootstrap.compose(context, self._names)
         if "recorder" in self._names:
             history = SimulatedHistory(around.history, around.network, process)
             recorder = partial(Recorder, log, cast("Any", history), clock, past=stored)

@@ -30,7 +30,6 @@ from tocsin.domain.log_events import is_log_event
 from tocsin.engine.causes import Effect
 from tocsin.engine.commit_loop import MAX_SLEEP_S
 from tocsin.engine.commit_writer import Chain
-from tocsin.engine.decide_again import DecideAgain, Input
 from tocsin.engine.fold import Fold
 from tocsin.engine.fresh_fold import apply
 from tocsin.engine.report_lists import decode, listed
@@ -38,6 +37,7 @@ from tocsin.engine.snapshots import Folding, Snapshots
 from tocsin.engine.stage import BoundStage
 from tocsin.ports import Batch, Clock, Decode, InputLog, LogUnavailable, Projections, Write, Written
 from tocsin.ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
+from tocsin.services.audit.decide_again import DecideAgain, Input
 from tocsin.settings import Leader, Settings
 from tocsin.stages.matcher.stage import FILTERS as SEEN_EARLY
 from tocsin.stages.recoverer import RECOVERER, Recoverer

@@ -110,5 +110,5 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
         "await self._view.proposals.catch_up()",
         "pass",
     ),
-    bug("replace a definition without its revision", EdgeDecisions._make, "value, expect=expect,", "value,"),
+    bug("replace a definition without its revision", EdgeDecisions._make, "value, expect=expect)", "value)"),
 )

@@ -229,9 +229,6 @@ class SimulatedDelivery:
     async def nak(self, delay: float) -> None:
         await self._answer("nak", partial(self._durable.back, self.sequence, delay))
 
-    async def term(self) -> None:
-        await self._answer("term", partial(self._durable.done, self.sequence))
-
     async def in_progress(self) -> None:
         await self._say("in progress", partial(self._durable.keep, self.sequence))
 

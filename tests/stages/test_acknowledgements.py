@@ -150,7 +150,7 @@ async def keeper_of(scene: Scene, *, requires_grant: bool = False) -> AsyncItera
         fold=lambda: world.parts.fold,
         requires_grant=requires_grant,
     )
-    following = asyncio.create_task(keeper.follow())
+    following = asyncio.create_task(keeper.roster.follow())
     async with scene.channel.hold_lists(keeper.receive):
         keeper._listens_since = world.clock.monotonic()
         scene.keepers.append(keeper)
@@ -414,8 +414,8 @@ async def test_time_without_the_lease_does_not_count(scene: Scene, stack: AsyncE
         await scene.agent(stack, name, answers=False)
     await scene.trigger()
     [keeper] = scene.keepers
-    await keeper._leadership.release()
-    gathering = asyncio.create_task(keeper.gather())
+    await keeper.leadership.release()
+    gathering = asyncio.create_task(keeper.acknowledgements.run())
     await settle()
     scene.world.clock.advance(TIMEOUT_S)
     await settle()

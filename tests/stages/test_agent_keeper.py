@@ -67,7 +67,7 @@ class Office:
         keeper = AgentKeeper(
             *(self.log, self.projections, self.channel, election, self.clock), fold=Fold, reserved=reserved
         )
-        following = asyncio.create_task(keeper.follow())
+        following = asyncio.create_task(keeper.roster.follow())
         self._stack.callback(following.cancel)
         await self._stack.enter_async_context(self.channel.hold_lists(keeper.receive))
         keeper._listens_since = self.clock.monotonic()
@@ -383,7 +383,7 @@ async def test_newest_state_counts_after_another_leader_decided(office: Office) 
     await office.passes(SILENCE_S)
     assert await office.kinds() == [AgentRegistered, AgentDrainStarted, AgentFellSilent]
     assert (entry.state.is_draining, entry.state.end) == (True, "lost")
-    assert entry.sequence == await office.log.tail(entry.scope)
+    assert entry.sequence == await office.log.tail(subjects.agent(NAME, ID))
 
 
 async def test_agent_that_another_leader_registered_is_taken_over(office: Office) -> None:
@@ -396,7 +396,7 @@ async def test_agent_that_another_leader_registered_is_taken_over(office: Office
     assert await office.kinds() == [AgentRegistered]
     entry = keeper.roster.find(NAME, ID)
     assert entry is not None
-    assert (entry.state.registered, entry.sequence) == (other, await office.log.tail(entry.scope))
+    assert (entry.state.registered, entry.sequence) == (other, await office.log.tail(subjects.agent(NAME, ID)))
 
 
 async def test_agents_are_bounded(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -126,7 +126,7 @@ async def test_heartbeats_leave_with_their_execution(site: Site) -> None:
 async def test_archiver_works_as_long_as_it_leads(site: Site, monkeypatch: pytest.MonkeyPatch, *, leads: bool) -> None:
     archiver, calls = site.archiver(), list[str]()
     if leads:
-        await archiver._leadership.run_once()
+        await archiver.leadership.run_once()
 
     async def heartbeats() -> int:
         calls.append("heartbeats")
@@ -146,7 +146,7 @@ async def test_archiver_works_as_long_as_it_leads(site: Site, monkeypatch: pytes
 
 async def test_absent_store_delays_and_is_recorded(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     before, archiver = await site.archiving.stored(), site.archiver()
-    await archiver._leadership.run_once()
+    await archiver.leadership.run_once()
     failed_at = site.clock.now()
     with monkeypatch.context() as away:
         away.setattr(site.archiving.store, "put", AsyncMock(side_effect=ArchiveUnavailable("the archive: no answer")))

@@ -70,8 +70,6 @@ class Message:
     async def nak(self, delay: float) -> None:
         self.answers.append(f"again after {delay:g} s")
 
-    async def term(self) -> None: ...
-
     async def in_progress(self) -> None: ...
 
     @staticmethod
@@ -110,7 +108,7 @@ async def listening(
     listener = EventListener(
         world.log, streams, index, debouncer, batcher, world.clock, KEY, metrics=metrics, room=room
     )
-    following = asyncio.create_task(listener.index.follow())
+    following = asyncio.create_task(index.follow())
     try:
         await index.current()
         yield listener

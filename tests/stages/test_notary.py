@@ -128,7 +128,7 @@ async def test_cut_off_log_is_not_signed_again(world: World) -> None:
 
 
 async def play(world: World, notary: Notary, seconds: float) -> None:
-    tasks = [asyncio.create_task(loop()) for loop in (notary.lead, notary.run)]
+    tasks = [asyncio.create_task(loop()) for loop in (notary.leadership.run, notary.run)]
     await world.clock.run(seconds)
     for task in tasks:
         task.cancel()

@@ -402,7 +402,7 @@ async def sending(
     )
     loops = [
         asyncio.create_task(loop())
-        for loop in (sender.lead, sender.follow, sender.follow_silences, sender.run, sender.tick, sender.trim)
+        for loop in (sender.leadership.run, sender.follow, sender.follow_silences, sender.run, sender.tick, sender.trim)
     ]
     await settle()
     try:
@@ -710,7 +710,7 @@ async def test_two_senders_send_what_one_does(world: World) -> None:
     ops = Receiver()
     async with sending(world, {"ops": ops}) as one, sending(world, {"ops": ops}) as two:
         for sender in (one, two):
-            sender._leadership.time = _always(world)  # type: ignore[method-assign]
+            sender.leadership.time = _always(world)  # type: ignore[method-assign]
         scene = Scene(world, one, ops)
         await scene.raise_("report", "load")
         await scene.passes(60)

@@ -51,6 +51,7 @@ class Process:
             log=world.log,
             projections=world.projections,
             clock=world.clock,
+            stored=world.past,
             report_key=KEY,
             elect=world.elect,
             agents=self.agents if "agents" in channels else None,
@@ -69,9 +70,9 @@ class Process:
     async def keeper(self, **settings: Any) -> AgentKeeper:  # noqa: ANN401 - any section
         keeper = AGENT_KEEPER.start(self.context(**settings))
         assert isinstance(keeper, AgentKeeper)
-        await keeper._leadership.run_once()
+        await keeper.leadership.run_once()
         await self._stack.enter_async_context(self.agents.hold_lists(keeper.receive))
-        self._run(keeper.follow())
+        self._run(keeper.roster.follow())
         await settle()
         return keeper
 

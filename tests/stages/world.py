@@ -82,6 +82,7 @@ class World:
             log=self.log,
             projections=self.projections,
             clock=self.clock,
+            stored=self.past,
             report_key=KEY,
             elect=self.elect,
             fold=lambda: self.parts.fold,

@@ -113,7 +113,8 @@ def _note_traces(event: Message) -> None:
 
 
 def _write_event(event: Message, sequence: int, **bound: str) -> None:
-    if type(event) in _ENDS and not _is_paused_time(event):
+    is_end = type(event) in _ENDS
+    if is_end and not (type(event) is Skipped and event.reason == "disabled" and event.trigger == "cron"):
         name = _name_of(event)
         fields = _fields(event) | _duration(event) | bound
         _log.info(f"execution {name}", action=f"execution-{name}", sequence=sequence, **fields)
@@ -125,11 +126,6 @@ def _write_event(event: Message, sequence: int, **bound: str) -> None:
         if _level.isEnabledFor(logging.DEBUG):
             name = _name_of(event)
             _log.debug(f"{name} stored", action=name, sequence=sequence, **_fields(event), **bound)
-
-
-def _is_paused_time(event: Message) -> bool:
-    """Return whether an event skips a time of the schedule because its job is paused."""
-    return isinstance(event, Skipped) and event.reason == "disabled" and event.trigger == "cron"
 
 
 def _name_of(message: Message) -> str:

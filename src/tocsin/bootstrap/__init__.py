@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .installation import Installation, Ports, await_log, connect, is_set_up, names_of
     from .process_metrics import process_metrics_served
     from .provision import durables_of, health_target, initialize, installed_stages
-    from .stage_runner import STAGE_NAMES, compose, rebuild_history, run_stages
+    from .stage_runner import STAGE_NAMES, compose, context_of, rebuild_history, run_stages
     from .workers import connect_worker, worker_connection
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "connect",
     "connect_in_memory",
     "connect_worker",
+    "context_of",
     "create_backup",
     "durables_of",
     "health_target",
@@ -50,7 +51,7 @@ _MODULES: Final = {
     "installation": ("Installation", "Ports", "Unreachable", "await_log", "connect", "is_set_up", "names_of"),
     "process_metrics": ("process_metrics_served",),
     "provision": ("durables_of", "health_target", "initialize", "installed_stages"),
-    "stage_runner": ("STAGE_NAMES", "compose", "rebuild_history", "run_stages"),
+    "stage_runner": ("STAGE_NAMES", "compose", "context_of", "rebuild_history", "run_stages"),
     "workers": ("connect_worker", "worker_connection"),
 }
 _MODULE_OF: Final = {name: module for module, names in _MODULES.items() for name in names}

@@ -21,10 +21,10 @@ from ..adapters.nats.backup.restoration import BackupReader, RestoreTarget
 from ..adapters.nats.backup.store import BackupStore, download_backup, uploading, with_unnamed
 from ..adapters.nats.backup.verification import Verification, verify_backup
 from ..adapters.s3.bucket import Bucket
-from ..engine.lost_tail import LogEnd
 from ..engine.snapshots import Snapshots
 from ..ports import Clock
 from ..services.audit.check import PATIENCE
+from ..services.lost_tail import LogEnd
 from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
 from ..subjects import RECORDED

@@ -30,7 +30,6 @@ from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignMessages
 from ..engine.fresh_fold import load_fold
 from ..engine.heads import SharedHeads
-from ..engine.lost_tail import LogEnd
 from ..engine.presence import Presence, Present, Readers, StreamPlace
 from ..engine.report_lists import LISTS, decode, listed
 from ..engine.snapshots import Folding, Snapshots
@@ -40,6 +39,7 @@ from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, InputLog, LogUnavailable, Projections
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
+from ..services.lost_tail import LogEnd
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from .effects import Effects
@@ -130,7 +130,7 @@ class CommitProcess:
         self._log = log
         self._inputs = inputs
         self._clock = clock
-        self._key = key
+        self.key = key
         self.seal = Seal(installation, PARTITION, {KEY: key})
         self.name = name
         self._turns = turns
@@ -145,10 +145,7 @@ class CommitProcess:
 
     @asynccontextmanager
     async def running(
-        self,
-        stages: Sequence[BoundStage],
-        view: View,
-        leading: Leading | None = None,
+        self, stages: Sequence[BoundStage], view: View, leading: Leading | None = None
     ) -> AsyncIterator[CommitLoop]:
         """Decide for stages within the block, which begins when the log is folded.
 
@@ -156,7 +153,7 @@ class CommitProcess:
         """
         turns = WriteTurns(self.name, self._clock, self._turns)
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
-            fold = partial(self._fold, stages, view, group, turns, leading)
+            fold = partial(self._fold, stages, partial(self._fold_from, stages, view, group, turns, leading))
             loop, leases, following = await until_answered(fold, self._clock, "the process waits")
             view.proposals = self.folding = loop
             self.has_folded.set()
@@ -186,21 +183,14 @@ class CommitProcess:
         """Read the log within the block, while parts of the process need it."""
         self.has_folded.set()
         of = ReadLog(self._log, self._starts, self.seal, self._clock, self._readers, self._report_foreign)
-        requests = ChangeRequests(self._inputs, self._key, self._clock, self.name)
+        requests = ChangeRequests(self._inputs, self.key, self._clock, self.name)
         return LogReader(of, view, requests, self._projections, self.name).running()
 
-    async def _fold(
-        self,
-        stages: Sequence[BoundStage],
-        view: View,
-        group: asyncio.TaskGroup,
-        turns: WriteTurns,
-        leading: Leading | None,
-    ) -> _Folded:
+    async def _fold(self, stages: Sequence[BoundStage], fold_from: Callable[[Start], Awaitable[_Folded]]) -> _Folded:
         """Fold the log, from the best place that is genuine."""
-        async with aclosing(self._starts.of_stages(stages, self._key)) as starts:
+        async with aclosing(self._starts.of_stages(stages, self.key)) as starts:
             async for start in starts:
-                folded = await self._fold_from(start, stages, view, group, turns, leading)
+                folded = await fold_from(start)
                 if start.is_genuine:
                     return folded
                 start.refuse()
@@ -209,12 +199,12 @@ class CommitProcess:
 
     async def _fold_from(
         self,
-        start: Start,
         stages: Sequence[BoundStage],
         view: View,
         group: asyncio.TaskGroup,
         turns: WriteTurns,
         leading: Leading | None,
+        start: Start,
     ) -> _Folded:
         chain = Chain(self.seal, start.head, self._report_foreign, start.earlier)
         start.fold.on_broken = self._report_broken
@@ -290,7 +280,7 @@ class CommitProcess:
         """
 
         async def load() -> Fold | None:
-            fold = Fold(self._key)
+            fold = Fold(self.key)
             fold.stages = frozenset(stage.name for stage in stages)
             return await load_fold(self._log, PARTITION, self.seal, LogHead(KEY), chain.head, fold, self.snapshots)
 
@@ -444,8 +434,6 @@ class Commits:
     def storage(
         self,
         process: CommitProcess,
-        projections: Projections,
-        key: bytes,
         takers: Mapping[Stream, frozenset[str]],
         followers: Mapping[str, Callable[[], Awaitable[int]]],
     ) -> CommitStorage:
@@ -461,7 +449,7 @@ class Commits:
             key=KEY,
             archive=self.archive,
             folding=lambda: process.folding,
-            snapshots=Snapshots(projections, key),
+            snapshots=Snapshots(self._projections, process.key),
             takers=takers,
             followers=followers,
         )

@@ -41,7 +41,7 @@ from .commit_process import Commits
 from .commits import at_the_edge, decide, read_durable, split, takers
 from .installation import Ports, stored_log
 from .leading import Leading
-from .stage_runner import STAGE_NAMES, compose, event_streams_of, recorded_by, start_loops
+from .stage_runner import STAGE_NAMES, compose, context_of, event_streams_of, recorded_by, start_loops
 from .workers import connection_of
 
 _log = telemetry.get_logger("tocsin")
@@ -151,18 +151,16 @@ async def run_stages_in_memory(
     When cancelled, finish the messages in progress, and release the leader leases. `channels` replaces the notification channels of
     the settings.
     """
-    key, projections, clock = installation.report_key, installation.projections, installation.clock
+    projections, clock = installation.projections, installation.clock
     process, view = await installation.commits.process(early=SEEN_EARLY)
     leader, finish_within = installation.settings.leader, installation.settings.worker.shutdown_timeout
     leading = Leading(projections, installation.inputs, clock, leader, finish_within)
     followers = {"recorder": partial(recorded_by, installation.recorded)}
-    commits = installation.commits.storage(process, projections, key, takers(), followers)
+    commits = installation.commits.storage(process, takers(), followers)
     event_streams, lead = event_streams_of(installation, installation.events, leading, process.name, names, clock)
     sources = Sources(installation.log, projections, clock)
-    stages = compose(
-        installation,
-        names,
-        key=key,
+    context = replace(
+        context_of(installation, installation.report_key),
         storage=replace(installation.storage(), commits=commits),
         agents=installation.agents,
         fetches=installation.fetches,
@@ -170,6 +168,7 @@ async def run_stages_in_memory(
         channels=_channels(installation) if channels is None else channels,
         fold=partial(getattr, view, "fold"),
     )
+    stages = compose(context, names)
     policy = EdgeDecisions(view, sources)
     pure, stages = split(stages, view, installation)
     folds = process.folds or decide([*pure, *stages])

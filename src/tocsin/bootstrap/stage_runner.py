@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -31,22 +31,17 @@ from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
 from ..adapters.notifications import open_channel
 from ..archive.log_archive import Origin
-from ..domain.trace_context import Sampling
 from ..engine.clock_guard import ClockGuard
 from ..engine.edge import EdgeDecisions
-from ..engine.fold import Fold
 from ..engine.foreign_reports import ForeignReports
 from ..engine.leader_election import LeaderElection
 from ..engine.stage import BoundStage, StageContext, Storage
 from ..engine.step import Sources
 from ..engine.timezone_refresh import TimezoneWatch
 from ..ports import (
-    AgentChannel,
     EventStreams,
-    FetchChannel,
     History,
     NotificationChannel,
-    OpenScreening,
     ScreeningChannel,
     TraceExport,
 )
@@ -101,58 +96,31 @@ class _Broker(NatsBroker):
         await super().stop(*error)
 
 
-def compose(  # noqa: PLR0913 - the parts of a process
-    ports: Ports,
-    names: Collection[str],
-    *,
-    key: bytes,
-    storage: Storage | None = None,
-    agents: AgentChannel | None = None,
-    fetches: FetchChannel | None = None,
-    event_streams: EventStreams | None = None,
-    screening: OpenScreening | None = None,
-    sampling: Sampling | None = None,
-    traces: TraceExport | None = None,
-    channels: Mapping[str, NotificationChannel] | None = None,
-    fold: Callable[[], Fold] = Fold,
-) -> list[BoundStage]:
-    """Start the named stages that the settings need.
+def context_of(ports: Ports, key: bytes) -> StageContext:
+    """Return the context of stages with what each process has; `replace` adds the rest.
 
-    Without `storage`, start only stages that need no history. Without
-    `agents`, no agent can be heard; without `fetches`, no worker over HTTP; without `event_streams`, no events; without `screening`,
-    no user outside. `sampling` decides on traces; None: no traces. `traces` exports the traces of executions that are over.
-    `channels`: those of the notifier, by name. `fold` returns the fold of the process.
+    `key`: the key of the installation.
     """
-    time = ClockGuard(ports.log, ports.clock)
-
-    def elect(lease: str, *, ttl: float | None = None) -> LeaderElection:
-        return candidate(ports, time, lease, ttl=ttl)
-
-    context = StageContext(
+    return StageContext(
         settings=ports.settings,
         log=ports.log,
         projections=ports.projections,
         clock=ports.clock,
-        report_key=key,
-        elect=elect,
-        fold=fold,
-        storage=storage,
         stored=ports.stored,
-        agents=agents,
-        fetches=fetches,
-        event_streams=event_streams,
-        screening=screening,
+        report_key=key,
+        elect=partial(candidate, ports, ClockGuard(ports.log, ports.clock)),
         version=__version__,
-        sampling=sampling,
-        traces=traces,
-        channels=channels or {},
     )
+
+
+def compose(context: StageContext, names: Collection[str]) -> list[BoundStage]:
+    """Start the named stages that the settings need; without `storage`, no stage that needs history."""
     started = [
         stage.run_in(context)
         for stage in STAGES
         if stage.name in names
-        and stage.is_installed(ports.settings)
-        and (storage is not None or not stage.needs_history)
+        and stage.is_installed(context.settings)
+        and (context.storage is not None or not stage.needs_history)
     ]
     return [stage for stage in started if stage is not None]
 
@@ -162,8 +130,8 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
 
     `key`: the key of the installation.
     """
-    sampling = sampling_of(os.environ)
-    return [of_loop(stage) for stage in compose(ports, LED, key=key, sampling=sampling)]
+    context = replace(context_of(ports, key), sampling=sampling_of(os.environ))
+    return [of_loop(stage) for stage in compose(context, LED)]
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
@@ -237,7 +205,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             storage = await _storage(installation, history)
             if ARCHIVER.name in names:
                 followers = {"recorder": partial(recorded_by, history)}
-                commits = installation.commits.storage(process, installation.projections, key, takers(), followers)
+                commits = installation.commits.storage(process, takers(), followers)
                 storage = replace(storage, commits=commits)
         sources = Sources(installation.log, installation.projections, installation.clock)
         agents = NatsAgentChannel(installation.connection, installation.names)
@@ -250,10 +218,8 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
         event_streams, lead = event_streams_of(installation, streams, leading, process.name, running, LoopClock())
         named = settings.notifications.channels.items() if NOTIFIER.name in names else ()
         channels = {name: channel_of(installation, name, channel) for name, channel in named}
-        stages = compose(
-            installation,
-            names,
-            key=key,
+        context = replace(
+            context_of(installation, key),
             storage=storage,
             agents=agents,
             fetches=fetches,
@@ -264,6 +230,7 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             channels=channels,
             fold=partial(getattr, view, "fold"),
         )
+        stages = compose(context, names)
         connection = await stack.enter_async_context(connect_client(settings, within=None))
         policy = EdgeDecisions(view, sources, streams=stream_names(settings.root))
         pure, edges = split(stages, view, installation)

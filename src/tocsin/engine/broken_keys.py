@@ -102,7 +102,3 @@ class Broken(msgspec.Struct, frozen=True):
 
 OnBroken: TypeAlias = Callable[[StoredEvent, str, bool], None]
 """Takes an event that broke its key, the reason, and whether it can be read."""
-
-
-def nobody_listens(_event: StoredEvent, _reason: str, _does_decode: bool) -> None:  # noqa: FBT001 - as the others
-    """Do nothing."""

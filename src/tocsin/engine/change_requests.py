@@ -142,10 +142,8 @@ class _Open:
             if event.cause == f"{Stream.REQUESTS}-{self._sequence}" and event.by == REGISTRAR
         )
         if not self.answer.done():
-            self.answer.set_result(Written(numbers) if numbers else Written((), self._conflict()))
-
-    def _conflict(self) -> SequenceConflict:
-        return SequenceConflict(f"event {self._write.expect:,} is not the newest of {self._write.scope}")
+            conflict = SequenceConflict(f"event {self._write.expect:,} is not the newest of {self._write.scope}")
+            self.answer.set_result(Written(numbers) if numbers else Written((), conflict))
 
 
 class ChangeRequests:

@@ -9,10 +9,11 @@ earliest that the log's clock can show, and runs on with the monotonic clock, so
 import asyncio
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from .. import telemetry
-from ..ports import Clock, LogUnavailable
+from ..ports import Clock, InputLog, LogUnavailable
+from ..ports.commit_log import CommitLog
 
 LIMIT_S: Final = 10.0
 """The largest offset from the log's clock with which a process may lead."""
@@ -129,25 +130,13 @@ class LogTime:
         return Interval(ahead + self.shown.low, ahead + self.shown.high)
 
 
-class Timed(Protocol):
-    """A log with a clock."""
-
-    async def now(self) -> datetime:
-        """Return its time (UTC).
-
-        Raises:
-            LogUnavailable: there was no answer.
-        """
-        ...
-
-
 class ClockGuard:
     """Measures the log's clock, and judges the clock of this machine by it.
 
     The clock is not credible only if its offset is certainly above the limit.
     """
 
-    def __init__(self, log: Timed, clock: Clock) -> None:
+    def __init__(self, log: InputLog | CommitLog, clock: Clock) -> None:
         self.clock: Final = clock
         self._log = log
         self._lock = asyncio.Lock()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
@@ -46,6 +46,8 @@ SOON_S: Final = 1.0
 MAX_OPEN: Final = 10_000
 """Events of a follower that wait to be decided on again."""
 TICK_S: Final = 0.5
+
+M = TypeVar("M", Delivery, Recorded[Message])
 
 _log = telemetry.get_logger("tocsin.edge")
 
@@ -128,19 +130,15 @@ class EdgeDecisions:
                 [written] = await log.write([Append(events, newest.get(ref.key, 0))])
                 if written.error is not None:
                     raise written.error
-            case Put(ref, value, ttl):
+            case Put(ref, value):
                 bucket, key = ref.key
                 expect = read[ref][1] if read.get(ref) is not None else 0
                 if value is None:
                     await projections.remove(bucket, key, expect=expect)
                 else:
-                    await projections.put(bucket, key, value, expect=expect, ttl=ttl)
+                    await projections.put(bucket, key, value, expect=expect)
 
-    async def apply(
-        self,
-        subscription: BoundSubscription,
-        deliveries: Sequence[Delivery],
-    ) -> None:
+    async def apply(self, subscription: BoundSubscription, deliveries: Sequence[Delivery]) -> None:
         """Decide on messages of a durable over a stream of others, and settle each.
 
         Messages of a key keep their order. A decision without events has no guard, so the fold first catches up with
@@ -152,11 +150,7 @@ class EdgeDecisions:
             _log.info("messages wait for JetStream", action="log-unavailable", error=str(error))
             await asyncio.gather(*(_sent(delivery.nak(SOON_S)) for delivery in deliveries))
             return
-        lanes = defaultdict[object, list[Delivery]](list)
-        for delivery in deliveries:
-            order = subscription.ordering_key
-            lanes[delivery.sequence if order is None else order(delivery.subject)].append(delivery)
-        await asyncio.gather(*(self._settle_lane(subscription, lane) for lane in lanes.values()))
+        await asyncio.gather(*(self._settle_lane(subscription, lane) for lane in _lanes(subscription, deliveries)))
 
     async def _settle_lane(self, subscription: BoundSubscription, lane: Sequence[Delivery]) -> None:
         for delivery in lane:
@@ -200,9 +194,12 @@ class EdgeDecisions:
         return await self.decide(by, refused, recorded)
 
 
-def _error_of(task: asyncio.Task[None]) -> BaseException | None:
-    """Return the error of a task that is done, if it failed."""
-    return None if task.cancelled() else task.exception()
+def _lanes(subscription: BoundSubscription, messages: Sequence[M]) -> Collection[Sequence[M]]:
+    """Divide messages into lanes, each in order, that are independent of each other."""
+    lanes, order = defaultdict[object, list[M]](list), subscription.ordering_key
+    for message in messages:
+        lanes[message.sequence if order is None else order(message.subject)].append(message)
+    return lanes.values()
 
 
 async def _sent(acknowledgement: Awaitable[None]) -> None:
@@ -250,7 +247,7 @@ class EdgeFollower:
         finally:
             following.cancel()
             await asyncio.wait([following])
-        if (error := _error_of(following)) is not None:
+        if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("decisions not followed; retrying", action="not-followed", exc_info=error)
 
     async def _follow(self) -> None:
@@ -276,12 +273,8 @@ class EdgeFollower:
 
     async def _take(self, messages: Sequence[Recorded[Message]]) -> None:
         """Handle events; events of a key stay in order, unless an event must wait."""
-        lanes = defaultdict[object, list[Recorded[Message]]](list)
-        for recorded in messages:
-            order = self._subscription.ordering_key
-            lanes[recorded.sequence if order is None else order(recorded.subject)].append(recorded)
-            self._open.add(recorded.sequence)
-        await asyncio.gather(*map(self._handle_lane, lanes.values()))
+        self._open.update(recorded.sequence for recorded in messages)
+        await asyncio.gather(*map(self._handle_lane, _lanes(self._subscription, messages)))
         while len(self._later) > MAX_OPEN:
             await asyncio.wait(self._later, return_when=asyncio.FIRST_COMPLETED)
 

@@ -35,7 +35,7 @@ from ..domain.events import (
     Voided,
 )
 from ..domain.log_events import LogEvent, NamedSnapshot, RunFound, Waited, Waits
-from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent, nobody_listens
+from .broken_keys import Broken, BrokenKey, OnBroken, StoredEvent
 from .daily_quotas import on_event, on_namespaces
 from .departures import LEFT, Departures
 from .journal import Journal
@@ -145,7 +145,7 @@ class Fold:
         self.quotas: dict[str, Namespace] = {}
         """The namespaces with daily quotas, by name."""
         self.waiting = WaitingInputs(self.journal)
-        self.on_broken: OnBroken = nobody_listens
+        self.on_broken: OnBroken = lambda *_: None
         self.upstream: dict[str, None] = {}
         """The scopes of the runs of jobs that others need."""
         self.held: dict[tuple[str, bool], tuple[str, ...]] = {}
@@ -154,9 +154,12 @@ class Fold:
         """The executions that wait for acknowledgements of agents."""
         self.on_change: Callable[[str], object] = lambda _: None
         """Takes each scope with a new state."""
-        self._snapshots: dict[str, tuple[str, ...]] = {}
-        self._heads: dict[str, tuple[LogHead, ...]] = {}
-        self._gaps: dict[str, tuple[Range, ...]] = {}
+        self.snapshots: tuple[str, ...] = ()
+        """The digests of the newest two snapshots that commits name, the older first."""
+        self.heads: tuple[LogHead, ...] = ()
+        """The places of snapshots that commits name, the oldest first."""
+        self.gaps: tuple[Range, ...] = ()
+        """The numbers that a restored log left out, after the first up to the second."""
         self.departures = Departures(self, key)
 
     def evolve(self, recorded: Recorded[Message], scope: str) -> None:
@@ -279,23 +282,22 @@ class Fold:
 
     def evolve_log(self, event: LogEvent, *, writer: str, number: int, at: datetime) -> None:
         """Apply an event of the log itself, which a process stored."""
-        if isinstance(event, Waits | Waited):
-            self.waiting.evolve(event, number)
-            return
-        if isinstance(event, RunFound):
-            on_found(self, event, number)
-            return
-        if isinstance(event, Restoration):
-            self.journal.put(self._gaps, "", (*self.gaps, (event.from_, event.to)))
-            return
-        if isinstance(event, NamedSnapshot):
-            self.journal.put(self._snapshots, "", (*self.snapshots[-1:], event.digest))
-            heads = (*self.heads, event.log)
-            self.journal.put(self._heads, "", heads if len(heads) <= MAX_HEADS else (heads[0], *heads[1::2]))
-            return
-        changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
-        for stage, terms in changed.items():
-            self.journal.put(self.terms_by_stage, stage, terms)
+        put, own = self.journal.put, vars(self)
+        match event:
+            case Waits() | Waited():
+                self.waiting.evolve(event, number)
+            case RunFound():
+                on_found(self, event, number)
+            case Restoration():
+                put(own, "gaps", (*self.gaps, (event.from_, event.to)))
+            case NamedSnapshot():
+                heads = (*self.heads, event.log)
+                put(own, "snapshots", (*self.snapshots[-1:], event.digest))
+                put(own, "heads", heads if len(heads) <= MAX_HEADS else (heads[0], *heads[1::2]))
+            case _:
+                changed = evolve_terms(self.terms_by_stage, event, writer=writer, number=number, at=at)
+                for stage, terms in changed.items():
+                    put(self.terms_by_stage, stage, terms)
 
     def replace(self, other: "Fold") -> set[str]:
         """Take another fold of the same events; return the keys with other states."""
@@ -311,37 +313,9 @@ class Fold:
         self.departures.belong_to(self, on_left)
         return differing
 
-    @property
-    def snapshots(self) -> tuple[str, ...]:
-        """The digests of the newest two snapshots that commits name, the older first."""
-        return self._snapshots.get("", ())
-
-    @snapshots.setter
-    def snapshots(self, digests: tuple[str, ...]) -> None:
-        self._snapshots[""] = digests
-
-    @property
-    def heads(self) -> tuple[LogHead, ...]:
-        """The places of snapshots that commits name, the oldest first."""
-        return self._heads.get("", ())
-
-    @heads.setter
-    def heads(self, heads: tuple[LogHead, ...]) -> None:
-        self._heads[""] = heads
-
-    @property
-    def gaps(self) -> tuple[Range, ...]:
-        """The numbers that a restored log left out, after the first up to the second."""
-        return self._gaps.get("", ())
-
-    @gaps.setter
-    def gaps(self, gaps: tuple[Range, ...]) -> None:
-        self._gaps[""] = gaps
-
     def is_lost(self, number: int | None) -> bool:
         """Return whether an event was given a number, and was lost."""
-        gaps = self.gaps
-        return bool(gaps) and number is not None and any(first < number <= last for first, last in gaps)
+        return number is not None and any(first < number <= last for first, last in self.gaps)
 
     def keep(self, at: datetime) -> None:
         """Note that a commit of a time (UTC) is stored.
@@ -418,7 +392,7 @@ class Fold:
         """Return the events of an execution, or of a subject, after a number, oldest first."""
         if subject.startswith("cron."):
             known = [one for one in self.announcements.get(subject, {}).values() if one.sequence > number]
-            newest, last = self.states.get(subject), self.newest(subject)
+            newest, last = self.states.get(subject), self.numbers.get(subject, 0)
             if isinstance(newest, Message) and last > max(number, known[-1].sequence if known else 0):
                 known.append(Recorded(newest, subject, last, UNKNOWN_TIME))  # its execution is over
             return known
@@ -442,10 +416,6 @@ class Fold:
         """
         number = self.numbers.get(scope)
         return (number or 0) == expect or (number is None and scope.startswith("dead-letter."))
-
-    def newest(self, scope: str) -> int:
-        """Return the number of the newest event of a scope; 0: it has none."""
-        return self.numbers.get(scope, 0)
 
 
 def _defined_by(change: Recorded[Message]) -> int:

@@ -36,11 +36,6 @@ class FoldPlaces:
         """Return whether the fold has had a message of the log from its beginning."""
         return self._snapshot is not None and sequence <= self._snapshot.head.sequence
 
-    @property
-    def is_genuine(self) -> bool:
-        """Return whether a commit that was read names the snapshot with which the fold began."""
-        return self._snapshot is None or self._snapshot.digest in self._fold.snapshots
-
     def note_boundary(self) -> None:
         """Note the end of a commit."""
         boundaries, floor = self._boundaries, self._fold.floor

@@ -10,7 +10,6 @@ from ..domain.dead_letter import DeadLetter
 from ..domain.definition import JobDefinition
 from ..domain.events import Message, Recorded, Shard
 from ..domain.execution import Execution
-from ..domain.queue import Queue
 from ..subjects import Bucket
 from .step import Reading, Ref, Scope, Sources
 
@@ -31,11 +30,6 @@ def execution_state(job: str, execution_id: str) -> Ref[Execution]:
 def dead_letter_state(job: str, id: str) -> Ref[DeadLetter]:  # noqa: A002 - the field is called so
     """Refer to a dead letter."""
     return DEAD_LETTER(subjects.dead_letter(job, id))
-
-
-def queue_state(name: str) -> Ref[Queue]:
-    """Refer to what operators decided about a queue."""
-    return QUEUE(subjects.queue(name))
 
 
 FACTS: Final[Reading[str, Events]] = Reading("events")

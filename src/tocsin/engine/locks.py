@@ -5,7 +5,7 @@ holds no lock.
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from .. import subjects
 from ..domain import lock
@@ -59,19 +59,27 @@ def fence_of(request: Requested, job_lock: Lock) -> int | None:
     return job_lock.fence if job_lock.holder == request.execution_id else None
 
 
-def begin(
-    first: Planned | Admitted | Skipped, states: States, now: datetime, *, key: bytes, sampling: Sampling | None = None
-) -> Step:
+class Beginning(NamedTuple):
+    """The circumstances in which executions begin."""
+
+    states: States
+    now: datetime
+    key: bytes
+    """The installation's, which signs the task that an admission holds."""
+    sampling: Sampling | None
+    """Decides on the export of traces; None: no trace is made."""
+
+
+def begin(first: Planned | Admitted | Skipped, at: Beginning) -> Step:
     """Store the first event of an execution.
 
-    If the execution requires its job's lock, acquire the lock first. `key` signs the task that an admission holds. `sampling` decides
-    on the export of its trace; None: no trace is made.
+    If the execution requires its job's lock, acquire the lock first.
     """
-    first = traced(identified(first, states), sampling)
+    first = traced(identified(first, at.states), at.sampling)
     trace_ids.note(first)  # its lock may be acquired before it is stored
     if isinstance(first, Planned):
-        return _begin_with_lock(first, states, now, key)
-    return plan(first, states, now, key=key)
+        return _begin_with_lock(first, at.states, at.now, at.key)
+    return plan(first, at.states, at.now, key=at.key)
 
 
 def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) -> Step:

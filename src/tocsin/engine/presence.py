@@ -118,7 +118,8 @@ class Presence:
             body = msgspec.json.encode(present)
             await self._projections.put(Bucket.LEADER, process_key(present.name), body, ttl=TTL_S)
             if FORMAT > OLDEST:
-                self.format = common_format(await processes(self._projections))
+                newest = (max(one.formats, default=OLDEST) for one in await processes(self._projections))
+                self.format = min(newest, default=OLDEST)
         except LogUnavailable as error:
             _log.debug("presence not shown", action="presence-not-shown", error=str(error))
 
@@ -135,8 +136,3 @@ async def processes(projections: Projections) -> list[Present]:
         with suppress(msgspec.MsgspecError):  # of another version, which reads the formats of this version
             present.append(msgspec.json.decode(body, type=Present))
     return present
-
-
-def common_format(present: list[Present]) -> int:
-    """Return the newest format that this version and each process read."""
-    return min((max(one.formats, default=OLDEST) for one in present), default=OLDEST)

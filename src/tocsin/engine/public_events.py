@@ -44,7 +44,7 @@ from ..domain.ids import answer_id
 from ..domain.trace_context import root_of
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE, REGISTERED_AT, execution_state
-from .step import DONE, Events, Ref, States, Step, again, done, refuse
+from .step import DONE, Events, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
 """The public events that follow the decisions on an execution."""
@@ -327,11 +327,6 @@ def _is_answer_to(event: Message, answer: CronAnswerData) -> bool:
         return False
     told = event.data
     return (told.answer, told.job_id, told.dead_letter) == (answer.answer, answer.job_id, answer.dead_letter)
-
-
-def triggered_event(job: str) -> Ref[Message | None]:
-    """Refer to the newest `cron.triggered` of a job."""
-    return PUBLIC_EVENT(public_event("triggered", job))
 
 
 BEGINNINGS: Final = (Planned, Admitted, Dispatched, Skipped, FannedOut, PoisonMessage)

@@ -48,10 +48,6 @@ class RequestIds:
         """Return the number of ids."""
         return len(self._known)
 
-    def __contains__(self, name: object) -> bool:
-        """Return whether an id is known."""
-        return isinstance(name, str) and self.has(self.hash_of(name))
-
     def has(self, hashed: bytes) -> bool:
         """Return whether the id with a hash is known."""
         return hashed in self._known

@@ -5,7 +5,6 @@ The rerun of a failed execution, or of a refused trigger, is a new execution. Th
 
 from base64 import b64decode
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final
 
@@ -30,13 +29,12 @@ from ..domain.events import (
     unfold,
 )
 from ..domain.ledger import JobNotFound
-from ..domain.trace_context import Sampling
 from ..ports import EventLog
 from ..subjects import ANY, DecodeError
 from .daily_quotas import within_quota
 from .fan_out import begin_divided
 from .kinds import DEFINITION, FACTS, IN_FORCE, dead_letter_state
-from .locks import begin
+from .locks import Beginning, begin
 from .public_events import refuse_request
 from .step import DONE, Events, States, Step, again
 
@@ -50,18 +48,11 @@ class NotRerunnable(TocsinError, ValueError):
     code = "not-rerunnable"
 
 
-def rerun(
-    recorded: Recorded[Message],
-    states: States,
-    now: datetime,
-    *,
-    key: bytes,
-    sampling: Sampling | None,
-) -> Step:
+def rerun(recorded: Recorded[Message], at: Beginning) -> Step:
     """Rerun the dead letter of a replay request, for the planner."""
     if not isinstance(recorded.message, Replayed):
         return DONE
-    fact = recorded.message
+    fact, states, now = recorded.message, at.states, at.now
     ref = dead_letter_state(fact.job, fact.id)
     state = states(ref)
     [replay] = [replay for replay in state.replays if replay.sequence == recorded.sequence]
@@ -75,26 +66,18 @@ def rerun(
         return refuse_request(error, states, now, job=fact.job, execution_id=replay.execution_id)
     if not isinstance(message, DeadLettered | Trigger):
         return DONE  # its operator sent it again
-    first = _planned(recorded, replay, message, states, now, key, sampling)
-    if not isinstance(first, Step):
-        first = begin(within_quota(first, states, now), states, now, key=key, sampling=sampling)
-    return first
+    first = _planned(recorded, replay, message, at)
+    return first if isinstance(first, Step) else begin(within_quota(first, states, now), at)
 
 
 def _planned(
-    recorded: Recorded[Message],
-    replay: Replay,
-    cause: DeadLettered | Trigger,
-    states: States,
-    now: datetime,
-    key: bytes,
-    sampling: Sampling | None,
+    recorded: Recorded[Message], replay: Replay, cause: DeadLettered | Trigger, at: Beginning
 ) -> Planned | Admitted | Step:
     """Return the first event of a replay's execution.
 
     Return a step if it is refused, or begins on several shards.
     """
-    fact, job = replay.fact, replay.fact.job
+    fact, job, states, now = replay.fact, replay.fact.job, at.states, at.now
     request = Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
     if isinstance(cause, DeadLettered) and (original := _unregistered_request(cause, states)) is not None:
         try:
@@ -115,15 +98,14 @@ def _planned(
         return refuse_request(error, states, now, job=job, execution_id=replay.execution_id)
     if isinstance(cause, Trigger) and definition.partition is not None:
         make = partial(execution_plan.from_replay, request, cause, before=old)
-        return begin_divided(make, definition, sequence, states, now, key=key, version=None, sampling=sampling)
+        return begin_divided(make, definition, sequence, at)
     return execution_plan.from_replay(request, cause, definition, sequence, before=old)
 
 
 def _unregistered_request(letter: DeadLettered, states: States) -> Requested | None:
     """Return the first event of a failed execution of an unregistered job (`unregistered_request`)."""
-    if letter.definition:
-        return None
-    return _request_of(states(FACTS(subjects.execution(letter.job, letter.execution_id))))
+    scope = subjects.execution(letter.job, letter.execution_id)
+    return None if letter.definition else _request_of(states(FACTS(scope)))
 
 
 def resolve_replayed(states: States, job: str, id: str, execution_id: str) -> Step:  # noqa: A002 - the field is called so

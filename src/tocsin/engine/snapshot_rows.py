@@ -32,6 +32,7 @@ inputs that wait, and hashes of ids.
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import reduce
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -72,17 +73,11 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
     value: msgspec.Raw = NOTHING
 
 
-class _Waiter(msgspec.Struct, array_like=True, frozen=True):
-    execution_id: str
-    scheduled_time: datetime
-    yields: bool
-    number: int
-
-
 class _Lock(msgspec.Struct, frozen=True):
     holder: str | None
     fence: int
-    waiting: tuple[_Waiter, ...]
+    waiting: tuple[tuple[str, datetime, bool, int], ...]
+    """By arrival: the id, the scheduled time, whether it yields to others, and the number."""
 
 
 class FoldCopy(NamedTuple):
@@ -191,9 +186,8 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
         case _ if first == "ledger":
             tail = copy.ledgers[scope]
             unique = {event.sequence: event for event in (*tail.changes, tail.due, tail.time) if event is not None}
-            gone = [
-                number for job, number in map(_defines, tail.changes) if job and (job, number) not in copy.definitions
-            ]
+            defined = ((c.message.job, c.sequence) for c in tail.changes if isinstance(c.message, Defined))
+            gone = [key[1] for key in defined if key not in copy.definitions]
             lasting = tuple(_stored(unique[key]) for key in sorted(unique))
             return first, Row(scope, number, lasting, _value(gone) if gone else NOTHING)
         case Message():
@@ -205,22 +199,12 @@ def _state_row(copy: FoldCopy, scope: str, state: object) -> tuple[str, Row]:  #
             raise AssertionError(f"{scope} has the unknown state {state!r}")
 
 
-def _defines(change: Recorded[Message]) -> tuple[str, int]:
-    """Return the job and the number of a definition.
-
-    An empty name: the event is another change.
-    """
-    return change.message.job if isinstance(change.message, Defined) else "", change.sequence
-
-
 _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
 def _lock_value(state: Lock) -> _Lock:
-    queue = state.waiting
-    by_arrival = sorted((number, name, yields, time) for name, number, yields, time in queue.by_id)
-    waiting = tuple(_Waiter(name, time, yields, number) for number, name, yields, time in by_arrival)
-    return _Lock(state.holder, state.fence, waiting)
+    waiting = ((name, time, yields, number) for name, number, yields, time in state.waiting.by_id)
+    return _Lock(state.holder, state.fence, tuple(sorted(waiting, key=itemgetter(3))))
 
 
 def _letter_events(state: DeadLetter) -> list[Recorded[Any]]:
@@ -365,8 +349,8 @@ def _shards(body: bytes) -> tuple[Shard, ...]:
 
 def _lock(value: _Lock) -> Lock:
     queue = LockQueue()
-    for waiter in value.waiting:
-        queue = queue.add(Waiter(waiter.execution_id, waiter.scheduled_time, waiter.yields), waiter.number)
+    for execution_id, scheduled_time, yields, number in value.waiting:
+        queue = queue.add(Waiter(execution_id, scheduled_time, yields), number)
     return Lock(value.holder, value.fence, queue)
 
 

@@ -98,11 +98,6 @@ class Loaded(NamedTuple):
     """The place at which its reader begins. Commits up to the snapshot's place only have events for stages to take."""
     digest: str
 
-    @property
-    def place(self) -> dict[str, int]:
-        """The place in the log, for a log line."""
-        return {"sequence": self.head.sequence, "number": self.head.number}
-
 
 Name = Callable[[NamedSnapshot], Awaitable[None]]
 """Has an event of the log itself stored."""
@@ -159,14 +154,6 @@ class _Sums:
         return {kind: KindHead(rows, f"{total:032x}") for kind, (rows, total) in sorted(self._sums.items())}
 
 
-def digests(fold: Fold) -> dict[str, str]:
-    """Return the digest of each kind of row of a fold between two commits."""
-    sums = _Sums()
-    for kind, line in lines(FoldCopy.of(fold)):
-        sums.add(kind, line)
-    return {kind: head.digest for kind, head in sums.heads().items()}
-
-
 class Snapshots:
     """Writes and reads the snapshots of one partition."""
 
@@ -191,8 +178,7 @@ class Snapshots:
 
         The growth is enough if the log has grown by the size of the newest snapshot.
         """
-        newest = self._newest
-        if newest is None:
+        if (newest := self._newest) is None:
             heads = sorted((head.log.number, head.size, head.log.at) for _, head in await self._heads())
             number, size, at = heads[-1] if heads else (0, 0, LogHead("").at)
             newest = self._newest = _Written(number, size, 0, at)
@@ -259,38 +245,35 @@ class Snapshots:
 
     async def candidates(self, stages: frozenset[str] = frozenset()) -> AsyncGenerator[Loaded, None]:
         """Yield the folds of whole snapshots, the newest first, for a process with some stages."""
-        for slot, head, digest in await self.places():
+        for place in await self.places():
+            log = place.head.log
             try:
-                fold = await self._fold(slot, head, stages)
+                fold = await self._fold(place, stages)
             except Exception as error:  # noqa: BLE001 - a wrong snapshot is skipped, and an older snapshot used
-                _log.warning("snapshot refused", action="snapshot-refused", number=head.log.number, error=str(error))
+                _log.warning("snapshot refused", action="snapshot-refused", number=log.number, error=str(error))
                 continue
-            yield Loaded(fold, head.log, head.start, digest)
+            yield Loaded(fold, log, place.head.start, place.digest)
 
-    async def places(self) -> list["Place"]:
+    async def places(self) -> list[Place]:
         """Return the places of all snapshots, the newest first."""
         heads = sorted(await self._heads(), key=lambda entry: -entry[1].log.number)
         return [Place(slot, head, _digest(_encode(head))) for slot, head in heads]
 
-    async def rows(self, place: "Place", part: int) -> list[bytes]:
-        """Return the rows of a part (`SnapshotHead.parts`), as JSON.
+    async def rows(self, place: Place, part: int) -> list[bytes]:
+        """Return the rows of a part with its continuations (`SnapshotHead.parts`), as JSON.
 
         Raises:
             UnreadableSnapshot: the part is damaged, or of another snapshot now.
         """
-        return (await self._part(place.slot, place.head, part)).split(b"\n")
-
-    async def _part(self, slot: int, head: SnapshotHead, number: int) -> bytes:
-        """Return a part with those that continue it."""
-        pieces = list[bytes]()
-        for piece, (kind, digest) in enumerate(head.parts[number:], number):
+        slot, head, pieces = place.slot, place.head, list[bytes]()
+        for piece, (kind, digest) in enumerate(head.parts[part:], part):
             if pieces and kind != CONTINUED:
                 break
             stored = await self._projections.get(Bucket.SNAPSHOTS, _part_key(slot, piece))
             if stored is None or _digest(stored[0]) != digest:
                 raise UnreadableSnapshot(f"part {piece} of the snapshot at {head.log.number:,} is missing or damaged")
             pieces.append(stored[0])
-        return b"".join(pieces)
+        return b"".join(pieces).split(b"\n")
 
     async def newest(self) -> int:
         """Return the greatest number with a snapshot, named or not; 0: no snapshot."""
@@ -303,7 +286,7 @@ class Snapshots:
 
         `named`: the snapshots that the fold knows (`Fold.snapshots`). Followers may need more commits, and the archive must have them first.
         """
-        starts = [head.start.sequence for _, head in await self._heads() if _digest(_encode(head)) in named]
+        starts = [place.head.start.sequence for place in await self.places() if place.digest in named]
         return min(starts) if len(starts) == KEPT else 0
 
     async def _heads(self) -> list[tuple[int, SnapshotHead]]:
@@ -323,12 +306,12 @@ class Snapshots:
                 heads.append((slot, head))
         return heads
 
-    async def _fold(self, slot: int, head: SnapshotHead, stages: frozenset[str]) -> Fold:
-        builder, sums, count = FoldBuilder(self._key, stages), _Sums(), 0
+    async def _fold(self, place: Place, stages: frozenset[str]) -> Fold:
+        head, builder, sums, count = place.head, FoldBuilder(self._key, stages), _Sums(), 0
         for number, (kind, _) in enumerate(head.parts):
             if kind == CONTINUED:
                 continue
-            for line in (await self._part(slot, head, number)).split(b"\n"):
+            for line in await self.rows(place, number):
                 sums.add(kind, line)
                 builder.add(kind, line)
                 count += 1

@@ -6,6 +6,7 @@ declaration. `Stage.bind` joins it with the object that has the decisions as met
 (`commit_loop`), or it runs at the edge of the log (`edge`). Loops of a stage may wait and write by themselves.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,8 +25,10 @@ from ..ports import (
     EventStreams,
     FetchChannel,
     History,
+    LogUnavailable,
     NotificationChannel,
     OpenScreening,
+    OutdatedState,
     Projections,
     StoredLog,
     StreamPurge,
@@ -39,11 +42,44 @@ from .leader_election import LeaderElection
 from .step import Decide, Scope, States, Step
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from .snapshots import Folding, Snapshots
 
 H = TypeVar("H")
 """The object whose methods are the decisions and loops of a stage."""
 Loop = Callable[[], Coroutine[None, None, None]]
+
+
+async def attempted(
+    once: Callable[[], Awaitable[object]],
+    logger: "FilteringBoundLogger",
+    what: str,
+    action: str = "undecidable",
+    **fields: str,
+) -> bool:
+    """Run one round of a loop, log its error, and return whether it succeeded."""
+    try:
+        await once()
+    except (LogUnavailable, OutdatedState) as error:
+        logger.info(what, action="log-unavailable", error=str(error), **fields)
+    except Exception:
+        logger.exception(what, action=action, **fields)
+    else:
+        return True
+    return False
+
+
+async def woken(event: asyncio.Event, clock: Clock, seconds: float) -> None:
+    """Wait until an event is set, at most for some seconds of a clock."""
+    tasks = [asyncio.ensure_future(event.wait()), asyncio.ensure_future(clock.sleep(seconds))]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
 
 ACK_WAIT_S: Final = 30.0
 """How long a message may stay unacknowledged before the log delivers it again."""
@@ -262,6 +298,8 @@ class StageContext:
     log: EventLog
     projections: Projections
     clock: Clock
+    stored: StoredLog
+    """Every message ever stored, in the streams or in the archive."""
     report_key: bytes
     """The installation's key, which proves that a report comes from the worker that holds the task."""
     elect: Elect
@@ -269,8 +307,6 @@ class StageContext:
     """Returns the fold of the process; of an empty log if none is given."""
     storage: Storage | None = None
     """None: the history's database is not open."""
-    stored: StoredLog | None = None
-    """Every message ever stored, in the streams or in the archive; None: no stage reads archived messages."""
     agents: AgentChannel | None = None
     fetches: FetchChannel | None = None
     """None: no agents can be heard."""
@@ -292,12 +328,6 @@ class StageContext:
         if self.storage is None:
             raise AssertionError("a stage that reads `storage` must declare `needs_history`")
         return self.storage
-
-    def require_stored(self) -> StoredLog:
-        """Return the streams with their archive, for a stage that declares `reads_archive`."""
-        if self.stored is None:
-            raise AssertionError("a stage that reads `stored` must declare `reads_archive`, and be given it")
-        return self.stored
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ term meanwhile.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
 from ..domain.log_events import Began, Left, LogEvent
 from .clock_guard import ClockGuard
 from .leader_election import ACQUIRE_INTERVAL_S, LeaderElection
+from .stage import woken
 
 SOON_S: Final = 0.02
 """The time between two tries while leases are being freed, or taken by another process."""
@@ -101,7 +101,7 @@ class StageLeases:
             self._woken.clear()
             await self.run_once()
             if not self.is_leaving:
-                await self._sleep(self._pause())
+                await woken(self._woken, self._clock, self._pause())
 
     def leave(self) -> None:
         """Hold no lease any more, and end `run` after its round.
@@ -146,14 +146,3 @@ class StageLeases:
         if self._clock.monotonic() < self._soon_until:
             return SOON_S
         return min(self._renew_interval, ACQUIRE_INTERVAL_S)
-
-    async def _sleep(self, seconds: float) -> None:
-        sleeping = asyncio.ensure_future(self._clock.sleep(seconds))
-        waking = asyncio.ensure_future(self._woken.wait())
-        try:
-            await asyncio.wait((sleeping, waking), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sleeping, waking):
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task

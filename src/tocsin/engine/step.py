@@ -83,10 +83,6 @@ class Missing(Exception):
         super().__init__(ref)
         self.ref = ref
 
-    def __str__(self) -> str:
-        """Return a text, which is seldom needed."""
-        return f"{self.ref.kind.name} {self.ref.key} is not read yet"
-
 
 class States(Protocol):
     """The states as a decision sees them."""
@@ -142,8 +138,6 @@ class Put(msgspec.Struct, frozen=True):
 
     ref: Ref[tuple[bytes, int] | None]
     value: bytes | None
-    ttl: float | None = None
-    """Seconds after which the entry is removed; None: it stays."""
 
 
 Change: TypeAlias = Events | Send | Put

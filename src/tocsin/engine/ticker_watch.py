@@ -5,7 +5,7 @@ They are new time-zone data, signs of life, and missed instants.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from .. import telemetry
 from ..domain.events import MISSED_REASONS, Passed
@@ -14,9 +14,7 @@ from ..domain.schedule import timezone_database
 from ..ports import Clock, EventLog, Projections
 from ..subjects import Stream, filter_for
 from . import timezone_refresh
-from .causes import Proposals
-from .displays import news
-from .fold import Fold
+from .displays import HasFold, news
 
 TICKER: Final = "ticker"
 """The stage."""
@@ -43,8 +41,6 @@ def report_missed(fact: Passed) -> None:
     )
 
 
-SIGN_INTERVAL_S: Final = 1.0
-"""How often the conditions are checked, so that a new leader sends at once."""
 MAX_SILENCE_S: Final = 10.0
 """How long ago the last clean pass of the ticker may be."""
 
@@ -74,12 +70,6 @@ class Heartbeat:
         if is_clean:
             self._well_at = self._clock.monotonic()
 
-    async def run(self, is_leading: Callable[[], bool]) -> None:
-        """Send signs of life until cancelled."""
-        while True:
-            await self.run_once(is_leading=is_leading())
-            await self._clock.sleep(SIGN_INTERVAL_S)
-
     async def run_once(self, *, is_leading: bool) -> None:
         """Send a sign of life if it is time, and everything is well."""
         now = self._clock.monotonic()
@@ -98,11 +88,6 @@ class Heartbeat:
             self._is_heard = True
 
 
-class _View(Protocol):
-    proposals: Proposals
-    fold: Fold
-
-
 class TickerWatch:
     """The loops of the ticker in one process.
 
@@ -110,7 +95,7 @@ class TickerWatch:
     """
 
     def __init__(
-        self, view: _View, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None
+        self, view: HasFold, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None
     ) -> None:
         self._view = view
         self._log = log
@@ -154,21 +139,13 @@ class TickerWatch:
         if self._heartbeat is None:
             await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
             return
-        sending = asyncio.create_task(self._heartbeat.run(lambda: self._leads))
-        try:
-            while True:
-                self._heartbeat.pass_ended(is_clean=self._is_well())
-                await self._clock.sleep(LOOK_INTERVAL_S)
-        finally:
-            sending.cancel()
-            await asyncio.wait([sending])
-
-    def _is_well(self) -> bool:
-        """Return whether commits are stored, and no instant is late."""
-        number = self._view.proposals.head.number
-        is_stored = number > self._number or not len(self._view.fold.journal)
-        self._number = number
-        return is_stored and not self._view.proposals.is_late(TICKER)
+        while True:
+            number = self._view.proposals.head.number
+            is_stored = number > self._number or not len(self._view.fold.journal)
+            self._number = number
+            self._heartbeat.pass_ended(is_clean=is_stored and not self._view.proposals.is_late(TICKER))
+            await self._heartbeat.run_once(is_leading=self._leads)
+            await self._clock.sleep(LOOK_INTERVAL_S)
 
     async def report_missed(self) -> None:
         """Log and count the instants that pass without firing from now on."""

@@ -123,7 +123,7 @@ def _difference(
         return Moved((), ()), error.problem
 
 
-async def publish(report: TimezoneReport, projections: Projections | None) -> None:
+async def publish(report: TimezoneReport, projections: Projections) -> None:
     """Log a report, and store it for the command that requested it."""
     log = _log.warning if report.jobs else _log.info
     log(
@@ -143,8 +143,6 @@ async def publish(report: TimezoneReport, projections: Projections | None) -> No
             added=[utc_text(at) for at in job.added],
             error=job.error,
         )
-    if projections is None:
-        return
     entry = await projections.get(Bucket.TIMEZONES, TIMEZONE_REQUEST)
     answer = report.model_copy(update={"request": entry[1] if entry else 0})
     await projections.put(Bucket.TIMEZONES, TIMEZONE_REPORT, answer.model_dump_json().encode())

@@ -14,7 +14,7 @@ from ..domain.execution_plan import traced
 from ..domain.trace_context import Sampling
 from ..domain.uniqueness import Known, UniqueKey, job_state
 from .kinds import dead_letter_state, execution_state
-from .locks import begin
+from .locks import Beginning, begin
 from .step import Events, Ref, Scope, States, Step, again, done
 
 UNIQUE_KEY: Final = Scope("unique key", uniqueness.initial, uniqueness.evolve)
@@ -25,27 +25,18 @@ def unique_key(job: str, key: str) -> Ref[UniqueKey]:
     return UNIQUE_KEY(subjects.unique_key(job, key))
 
 
-def begin_unique(
-    first: Admitted,
-    rule: UniqueRule,
-    enqueued_at: datetime,
-    states: States,
-    now: datetime,
-    *,
-    key: bytes,
-    sampling: Sampling | None = None,
-) -> Step:
+def begin_unique(first: Admitted, rule: UniqueRule, enqueued_at: datetime, at: Beginning) -> Step:
     """Begin an execution once it has its unique key, or skip it as a duplicate."""
-    key_ref = unique_key(first.job, rule.key)
+    key_ref, states = unique_key(first.job, rule.key), at.states
     if states(execution_state(first.job, first.execution_id)).status is not Status.UNKNOWN:
-        return begin(first, states, now, key=key, sampling=sampling)
+        return begin(first, at)
     own = states(key_ref).holder(first.execution_id)
     if own is None:
-        return _take(first, rule, enqueued_at, states, sampling)
+        return _take(first, rule, enqueued_at, states, at.sampling)
     for execution_id in own.replaces:
         if (step := _end(first, execution_id, states)) is not None:
             return step
-    return begin(_starting_at(first, own.start_at), states, now, key=key, sampling=sampling)
+    return begin(_starting_at(first, own.start_at), at)
 
 
 def _take(first: Admitted, rule: UniqueRule, enqueued_at: datetime, states: States, sampling: Sampling | None) -> Step:

@@ -16,14 +16,10 @@ class Progress:
     floor: int
     """The sequence up to which the durable delivers nothing any more.
 
-    Everything up to it was acknowledged or terminated, or precedes the start of the durable.
+    Everything up to it was acknowledged, or precedes the start of the durable.
     """
     is_idle: bool
     """True: no message is waiting for delivery or acknowledgement."""
-
-    def is_past(self, sequence: int) -> bool:
-        """Return whether a message stored a while ago will not be delivered any more."""
-        return self.is_idle or self.floor >= sequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +148,6 @@ class Delivery(Protocol):
 
     async def nak(self, delay: float) -> None:
         """Return the message, to be delivered again after `delay` seconds."""
-
-    async def term(self) -> None:
-        """Terminate the message: it is never delivered again."""
 
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait, because the work continues."""

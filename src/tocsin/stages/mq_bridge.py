@@ -38,13 +38,12 @@ from ..domain.mq_answer import (
     AnswerRefused,
     TokenWrong,
 )
-from ..engine.kinds import execution_state, queue_state
+from ..engine.kinds import QUEUE, execution_state
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
 from ..engine.outside_workers import INTERVAL_S, OutsideName, OutsideWorkers
 from ..engine.stage import Access, Stage, Subscription
 from ..engine.step import DONE, Events, Send, States, Step, again, done, refuse, wait
 from ..ports import Clock, Projections
-from ..settings import Settings
 from ..subjects import Bucket, Stream
 
 HANDED_OVER: Final = 1
@@ -119,8 +118,8 @@ class MqBridge:
         self._teams = frozenset(teams)
         self._key = key
         self._grace = grace
-        self._unneeded = unneeded
-        self._executors = executors
+        self.unneeded = unneeded
+        self.executors = executors
         self._queues = frozenset(queues)
 
     def on_task(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:  # noqa: ARG002 - no decision on the time
@@ -201,19 +200,6 @@ class MqBridge:
         subject = subjects.mq_cancel(end.job, end.execution_id)
         message_id = ids.keyed_digest(self._key, "mq-cancel", notice.id)
         return done(Send(subject, notice, message_id, NOTICE_TTL_S), signals=(Unneeded(end.job, end.execution_id),))
-
-    def take_signal(self, signal: object) -> None:
-        """Remember the tasks that need no executor, and the executors that were heard."""
-        self._unneeded.take(signal)
-        self._executors.take(signal)
-
-    async def remove_tasks(self) -> None:
-        """Remove tasks that need no executor from the queue."""
-        await self._unneeded.run()
-
-    async def show_executors(self) -> None:
-        """Show the executors that were heard."""
-        await self._executors.run()
 
     def _require_own_subject(self, subject: str, job: str) -> None:
         """Refuse an answer for a team's job under a subject of other executors."""
@@ -302,7 +288,7 @@ class MqBridge:
 
 def _held_back(task: Dispatched, sequence: int, state: Execution, states: States) -> Step | None:
     """Return the step if a task may not be handed over, or is purged."""
-    queue = states(queue_state(task.queue))
+    queue = states(QUEUE(subjects.queue(task.queue)))
     if queue.purge is not None and (ends := execution.purge(state, queue.purge, step=task.step, task=sequence)):
         return done(Events(execution_state(task.job, task.execution_id), tuple(ends)))
     # No executor outside owns a resource. The registry refuses such jobs, but settings may change later.
@@ -372,10 +358,6 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
     return job, execution_id
 
 
-def _tasks(settings: Settings) -> tuple[str, ...]:
-    return tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue))
-
-
 MQ_BRIDGE: Final = Stage(
     name="mq_bridge",
     purpose="connects executors that speak hip-62's MQ subjects",
@@ -396,23 +378,28 @@ MQ_BRIDGE: Final = Stage(
         teams=context.settings.mq_teams,
     ),
     subscriptions=(
-        Subscription(subjects.MQ_BRIDGE, Stream.LOG, _tasks, decide=MqBridge.on_task),
+        Subscription(
+            subjects.MQ_BRIDGE,
+            Stream.LOG,
+            lambda settings: tuple(tasks for queue in settings.bridged_queues for tasks in subjects.tasks(queue)),
+            decide=MqBridge.on_task,
+        ),
         Subscription(
             subjects.MQ_BRIDGE_COMPLETIONS,
             Stream.MQ,
             (subjects.filter_for("mq.scheduler.complete"),),
             decide=MqBridge.on_completion,
-            on_signal=MqBridge.take_signal,
+            on_signal=lambda bridge, signal: bridge.executors.take(signal),
         ),
         Subscription(
             subjects.MQ_BRIDGE_ENDS,
             Stream.LOG,
             (subjects.filter_for("execution.cancelled"), subjects.filter_for("execution.failed")),
             decide=MqBridge.on_end,
-            on_signal=MqBridge.take_signal,
+            on_signal=lambda bridge, signal: bridge.unneeded.take(signal),
         ),
     ),
-    loops=(MqBridge.remove_tasks, MqBridge.show_executors),
+    loops=(lambda bridge: bridge.unneeded.run(), lambda bridge: bridge.executors.run()),
     is_installed=lambda settings: bool(settings.bridged_queues),
     needs="a queue in `queues` with `transport: mq`",
 )

@@ -55,7 +55,7 @@ class Notary:
         """`stored`: the streams with their archive. `interval`: seconds between two runs."""
         self._stored = stored
         self._checkpoints = checkpoints
-        self._leadership = leadership
+        self.leadership = leadership
         self._clock = clock
         self._key = key
         self._installation = installation
@@ -64,16 +64,12 @@ class Notary:
         self._read: dict[Stream, int] = {}
         """The sequence up to which each stream was read: it may end with events of the other."""
 
-    async def lead(self) -> None:
-        """Hold the leader lease, or try to."""
-        await self._leadership.run()
-
     async def run(self) -> None:
         """Sign until cancelled. A failure only costs time: what is not signed is read again."""
         while True:
             for stream in SIGNED_STREAMS:
                 try:
-                    if (now := await self._leadership.time()) is not None:
+                    if (now := await self.leadership.time()) is not None:
                         await self.run_once(stream, now)
                 except (LogUnavailable, OutdatedState) as error:
                     _log.info("signing delayed", action="notary-waits", stream=stream, reason=str(error))
@@ -142,7 +138,7 @@ def _start(context: StageContext) -> Notary | None:
             f"notary.key: {settings.key}: {error}. Make a key with `tocsin keys create`, readable to the notary."
         ) from None
     return Notary(
-        context.require_stored(),
+        context.stored,
         CheckpointStore(context.projections),
         context.elect(NOTARY_LEASE),
         context.clock,
@@ -164,7 +160,7 @@ NOTARY: Final = Stage(
         reads_archive=True,
     ),
     start=_start,
-    loops=(Notary.lead, Notary.run),
+    loops=(lambda notary: notary.leadership.run(), Notary.run),
     is_installed=lambda settings: settings.notary.key is not None,
     needs="`notary.key`",
 )

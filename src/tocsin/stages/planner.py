@@ -13,7 +13,6 @@ from ..domain import execution_plan, ids
 from ..domain.definition import DefinitionError, JobDefinition, check_input, is_name
 from ..domain.events import (
     Acquired,
-    Admitted,
     Cancelled,
     CronMissed,
     Due,
@@ -22,7 +21,6 @@ from ..domain.events import (
     KeyTaken,
     Message,
     Passed,
-    Planned,
     PoisonMessage,
     Recorded,
     Skipped,
@@ -33,7 +31,7 @@ from ..domain.trace_context import Sampling
 from ..engine.daily_quotas import within_quota
 from ..engine.fan_out import begin_divided, finish_fan_out
 from ..engine.kinds import DEFINITION, IN_FORCE, execution_state
-from ..engine.locks import begin
+from ..engine.locks import Beginning, begin
 from ..engine.public_events import ANNOUNCED, BEGINNINGS, announce, answer_to_refused, skip_instants, skip_trigger
 from ..engine.rerun import rerun
 from ..engine.stage import Access, Stage, Subscription
@@ -62,31 +60,26 @@ class Planner:
         fact = recorded.message
         if not isinstance(fact, Due | Passed):
             return DONE
-        definition = states(DEFINITION((fact.job, fact.definition)))
-        at = recorded.time
+        definition, at = states(DEFINITION((fact.job, fact.definition))), self._at(states, now)
         if isinstance(fact, Due) and not fact.dst_skip:
-            return self._begin_due(fact, at, definition, states, now)
-        steps = [self._begin_due(fact, at, definition, states, now)] if isinstance(fact, Due) else []
+            return self._begin_due(fact, recorded.time, definition, at)
+        steps = [self._begin_due(fact, recorded.time, definition, at)] if isinstance(fact, Due) else []
         if skips := execution_plan.skipped_instants(fact, definition):
             steps.append(skip_instants([execution_plan.traced(s, self._sampling) for s in skips], states, now))
         if isinstance(fact, Passed):
             steps.append(announce(recorded, states, now, definition=definition))
         return _first_of_each_scope(steps)
 
-    def _begin_due(self, due: Due, at: datetime, definition: JobDefinition, states: States, now: datetime) -> Step:
-        if definition.partition is None:
-            return self._begin(execution_plan.from_due(due, definition, at), states, now)
-        return begin_divided(
-            lambda rule, _: execution_plan.from_due(due, rule, at),
-            *(definition, due.definition, states, now),
-            key=self._key,
-            version=due.shards,
-            sampling=self._sampling,
-        )
+    def _at(self, states: States, now: datetime) -> Beginning:
+        return Beginning(states, now, self._key, self._sampling)
 
-    def _begin(self, first: Planned | Admitted, states: States, now: datetime) -> Step:
-        """Begin an execution, or skip it beyond a daily quota of its namespace."""
-        return begin(within_quota(first, states, now), states, now, key=self._key, sampling=self._sampling)
+    def _begin_due(self, due: Due, time: datetime, definition: JobDefinition, at: Beginning) -> Step:
+        if definition.partition is None:
+            first = execution_plan.from_due(due, definition, time)
+            return begin(within_quota(first, at.states, at.now), at)
+        return begin_divided(
+            lambda rule, _: execution_plan.from_due(due, rule, time), definition, due.definition, at, version=due.shards
+        )
 
     def on_trigger(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan the execution that a trigger requests."""
@@ -104,9 +97,12 @@ class Planner:
         state = states(ref)
         if state.is_fanned_out:  # perhaps in an earlier commit, by a definition that is not in force any more
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
-            return finish_fan_out(make, ref, states, now, key=self._key, sampling=self._sampling)
-        ignored = execution_plan.duplicate_of(state.requested, message, job)
-        return step if ignored is None else done(self._record(ignored))
+            return finish_fan_out(make, ref, self._at(states, now))
+        if (ignored := execution_plan.duplicate_of(state.requested, message, job)) is None:
+            return step
+        event = ignored.event
+        message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
+        return done(Send(subjects.subject_of(ignored), ignored, message_id))
 
     def _decide_trigger(
         self, trigger: Recorded[Trigger], job: str, publisher: str | None, states: States, now: datetime
@@ -129,13 +125,9 @@ class Planner:
             return self._skip(execution_plan.refused(trigger, job, error, publisher), states, now)
         if definition.partition is not None:
             make = partial(execution_plan.from_trigger, trigger, publisher=publisher)
-            return begin_divided(
-                *(make, definition, sequence, states, now),
-                key=self._key,
-                version=None,
-                sampling=self._sampling,
-            )
-        return self._begin(execution_plan.from_trigger(trigger, definition, sequence, publisher), states, now)
+            return begin_divided(make, definition, sequence, self._at(states, now))
+        first = execution_plan.from_trigger(trigger, definition, sequence, publisher)
+        return begin(within_quota(first, states, now), self._at(states, now))
 
     def on_enqueued(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Plan one execution of a job that is not registered."""
@@ -144,9 +136,9 @@ class Planner:
         enqueued = Recorded(recorded.message, recorded.subject, recorded.sequence, recorded.time)
         first, rule = execution_plan.from_enqueued(enqueued), enqueued.message.unique
         if rule is not None:
-            return begin_unique(*(first, rule, enqueued.time, states, now), key=self._key, sampling=self._sampling)
+            return begin_unique(first, rule, enqueued.time, self._at(states, now))
         # The API has accepted the job, and so it runs. Beyond a quota the API accepts none.
-        return begin(first, states, now, key=self._key, sampling=self._sampling)
+        return begin(first, self._at(states, now))
 
     def on_refused(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Answer a trigger, or a request of a program outside, that became a dead letter."""
@@ -158,12 +150,7 @@ class Planner:
 
     def on_replayed(self, recorded: Recorded[Message], states: States, now: datetime) -> Step:
         """Run a dead letter again."""
-        return rerun(recorded, states, now, key=self._key, sampling=self._sampling)
-
-    def _record(self, ignored: EventIgnored) -> Send:
-        event = ignored.event
-        message_id = ids.ignored_event_id(self._key, ignored.trigger_id, event.stream, event.sequence, event.time)
-        return Send(subjects.subject_of(ignored), ignored, message_id)
+        return rerun(recorded, self._at(states, now))
 
     def _skip(self, refused: Skipped, states: States, now: datetime) -> Step:
         return skip_trigger(execution_plan.traced(refused, self._sampling), states, now)

@@ -14,7 +14,7 @@ from ..domain import execution, recovery
 from ..domain.events import Failure, Lost, Plan, Recovered, Report
 from ..domain.execution import Execution, Phase, Status
 from ..domain.lock import Lock
-from ..domain.recovery import Findings, JobStatus, Overdue, Policy, Stalled
+from ..domain.recovery import JobStatus, Overdue, Policy, Stalled
 from ..engine.fold import LEDGER
 from ..engine.kinds import EXECUTION, FACTS, TAKEN
 from ..engine.locks import lock_state
@@ -41,7 +41,14 @@ class Recoverer:
     @classmethod
     def of(cls, key: bytes, settings: Settings) -> "Recoverer":
         """Return the decider by the settings."""
-        return cls(key, _policy_of(settings), frozenset(settings.bridged_queues))
+        given = settings.recovery
+        policy = Policy(
+            threshold=timedelta(seconds=given.threshold),
+            max_attempts=given.max_attempts,
+            max_age=timedelta(seconds=given.max_age),
+            grace=timedelta(seconds=given.grace),
+        )
+        return cls(key, policy, frozenset(settings.bridged_queues))
 
     def deadlines_of(self, state: Execution) -> Sequence[Deadline]:
         """Return when an open execution, or its attempt, has taken too long."""
@@ -78,7 +85,9 @@ class Recoverer:
         if error := recovery.overrun(findings):
             return done(self._report(state, error))
         if deadline.key == STALLED:
-            decision = self._recovered(findings, states, now)
+            losses: list[Lost] = [stalled.lost for stalled in findings.stalled if _is_lost(stalled, states)]
+            job = _job(findings.state, states)
+            decision = recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
             if isinstance(decision, Failure):
                 return done(self._report(state, decision))
             return decided(ref, [] if decision is None else [decision])
@@ -93,11 +102,6 @@ class Recoverer:
             return report(step=state.request.plan.steps[0].name)
         name, claim = overdue.step, state.steps[overdue.step].claim
         return report(step=name, attempt=overdue.attempt, delivery=overdue.delivery, claim=claim)
-
-    def _recovered(self, findings: Findings, states: States, now: datetime) -> Recovered | Failure | None:
-        losses: list[Lost] = [stalled.lost for stalled in findings.stalled if _is_lost(stalled, states)]
-        job = _job(findings.state, states)
-        return recovery.recover(findings, losses, now=now, policy=self._policy, job=job)
 
 
 def _key_of(overdue: Overdue, state: Execution) -> str:
@@ -133,17 +137,6 @@ def _job(state: Execution, states: States) -> JobStatus:
     if ledger.definition is None:
         return "gone"
     return "paused" if ledger.is_paused or not ledger.definition.enabled else "active"
-
-
-def _policy_of(settings: Settings) -> Policy:
-    """Return the policy of the settings."""
-    given = settings.recovery
-    return Policy(
-        threshold=timedelta(seconds=given.threshold),
-        max_attempts=given.max_attempts,
-        max_age=timedelta(seconds=given.max_age),
-        grace=timedelta(seconds=given.grace),
-    )
 
 
 RECOVERER: Final = Stage(

@@ -87,16 +87,16 @@ class Desk:
 
     def receive(self, submission: Submission) -> None:
         """Take a submission, or refuse it."""
-        is_copied = subjects.is_copied_input(submission.subject, submission.headers, self._streams)
-        if is_copied or not _may_be_stored(submission.subject):
+        subject = submission.subject
+        is_copied = subjects.is_copied_input(subject, submission.headers, self._streams)
+        if is_copied or not any(subjects.matches(pattern, subject) for pattern in subjects.OUTSIDE_SUBJECTS):
             self._refuse(submission, FOREIGN_SUBJECT)
             return
         headers = screened(submission.headers)
         if headers is None:
             self._refuse(submission, INVALID_ID)
             return
-        stream = subjects.stream_of(submission.subject)
-        lane = self._lanes.setdefault(stream, _Lane())
+        lane = self._lanes.setdefault(subjects.stream_of(subject), _Lane())
         if not lane.add(submission._replace(headers=headers)):
             self._refuse(submission, BUSY)
         elif not lane.is_busy:
@@ -177,10 +177,6 @@ class _Lane:
 def _size(submission: Submission) -> int:
     headers = sum(len(name) + len(value) for name, value in submission.headers.items())
     return len(submission.body) + len(submission.subject) + headers
-
-
-def _may_be_stored(subject: str) -> bool:
-    return any(subjects.matches(pattern, subject) for pattern in subjects.OUTSIDE_SUBJECTS)
 
 
 def screened(headers: Mapping[str, str]) -> dict[str, str] | None:

@@ -175,8 +175,6 @@ class InMemoryDelivery:
         self._settle()
         self._durable.back(self.sequence, delay)
 
-    term = ack
-
     async def in_progress(self) -> None:
         self._durable.keep(self.sequence)
 

@@ -1,4 +1,4 @@
-"""The decisions of the log of commits, made again by a fresh process (`engine.decide_again`)."""
+"""The decisions of the log of commits, made again by a fresh process (`decide_again`)."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
@@ -8,12 +8,12 @@ from typing import Final
 from ...archive.commit_reader import CommitReader
 from ...domain.commit import Commit, LogHead
 from ...domain.events import Message, Recorded
-from ...engine.decide_again import DecideAgain, Input
 from ...engine.report_lists import decode, listed
 from ...engine.stage import BoundStage
 from ...ports import StoredLog
 from ...subjects import MESSAGE_ID, Stream
 from .check import Violation
+from .decide_again import DecideAgain, Input
 
 AGAIN: Final = "AGAIN"
 """The invariant of these findings."""

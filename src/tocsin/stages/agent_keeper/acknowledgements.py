@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, TypeAlias
 
 from ... import subjects, telemetry
@@ -20,7 +21,7 @@ from ...domain.agent import MAX_PROPOSALS, AgentState, Command, HoldList, agent_
 from ...domain.agent_grants import may_get
 from ...domain.definition import MAX_PROPOSED_TO
 from ...domain.duration import MAX_DURATION_S
-from ...domain.events import Proposed, QuorumRule, Recorded
+from ...domain.events import Proposed, Recorded
 from ...domain.execution import Execution
 from ...domain.lock import most_waiting
 from ...engine.broken_keys import BrokenKey
@@ -28,6 +29,7 @@ from ...engine.fold import Fold
 from ...engine.kinds import EXECUTION
 from ...engine.leader_election import LeaderElection
 from ...engine.saved_place import SavedPlace
+from ...engine.stage import attempted
 from ...ports import AgentChannel, Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections
 from ...subjects import LAYOUT, Stream
 from .roster import Entry, Roster
@@ -109,15 +111,8 @@ class Acknowledgements:
             now = await self._leadership.time()
             if now is None:
                 self._answers.clear()
-                continue
-            if not self._roster.is_complete:
-                continue
-            try:
-                await self.run_once(now)
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("proposals wait for JetStream", action="log-unavailable", error=str(error))
-            except Exception as error:  # noqa: BLE001 - the other executions go on
-                _log.error("proposals not examined; retrying", action="undecidable", exc_info=error)
+            elif self._roster.is_complete:
+                await attempted(partial(self.run_once, now), _log, "proposals not examined; retrying")
 
     async def run_once(self, now: datetime) -> None:
         """Examine every execution that is due at `now` (UTC)."""
@@ -147,7 +142,7 @@ class Acknowledgements:
             if newest is not None:
                 if newest.sequence > upto:
                     continue
-                answers = before.get(newest.sequence) or AgentAnswers(scope, _late_at(newest, _rule(state), now))
+                answers = before.get(newest.sequence) or AgentAnswers(scope, _late_at(newest, state, now))
                 self._answers[newest.sequence] = answers
                 if answers.due > now:
                     continue
@@ -212,15 +207,10 @@ class Acknowledgements:
         await self._channel.command(name, agent_id, command.model_dump_json(exclude_defaults=True).encode())
 
 
-def _rule(state: Execution) -> QuorumRule:
-    if (rule := state.request.plan.quorum) is None:
-        raise LookupError("the execution needs no acknowledgements")
-    return rule
-
-
-def _late_at(newest: Recorded[Proposed], rule: QuorumRule, now: datetime) -> datetime:
-    # `now` is an estimate, and may be before the event.
-    return max(now, newest.time) + timedelta(seconds=min(rule.timeout, MAX_DURATION_S))
+def _late_at(newest: Recorded[Proposed], state: Execution, now: datetime) -> datetime:
+    rule = state.request.plan.quorum
+    timeout = MAX_DURATION_S if rule is None else min(rule.timeout, MAX_DURATION_S)
+    return max(now, newest.time) + timedelta(seconds=timeout)  # `now` is an estimate, and may be before the event
 
 
 def _work(state: Execution) -> Work:

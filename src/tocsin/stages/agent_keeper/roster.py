@@ -46,11 +46,6 @@ class Entry:
     """When this process last stored what it registered with, on the monotonic clock."""
 
     @property
-    def scope(self) -> str:
-        """The scope of its events."""
-        return subjects.agent(self.name, self.agent_id)
-
-    @property
     def size(self) -> int:
         """The bytes that it uses here and in the bucket of agents."""
         return size_of(self.state.registered, self.held)

@@ -15,7 +15,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ... import telemetry
+from ... import subjects, telemetry
 from ...domain import agent
 from ...domain.agent import Agent, Command, HoldList
 from ...domain.events import (
@@ -34,7 +34,7 @@ from ...engine.agent_memory import RefusedHoldLists
 from ...engine.fold import Fold
 from ...engine.hold_list_inbox import ArrivedHoldList, HoldListInbox
 from ...engine.leader_election import LeaderElection, lease_access
-from ...engine.stage import Access, Stage, StageContext
+from ...engine.stage import Access, Stage, StageContext, attempted
 from ...ports import AgentChannel, Clock, EventLog, LogUnavailable, OutdatedState, Projections, RequestRefused
 from ...subjects import AGENT_KEEPER_LEASE, LAYOUT, Bucket
 from .acknowledgements import CURSOR, Acknowledgements
@@ -103,7 +103,7 @@ class AgentKeeper:
         """`fold` returns the fold of the process."""
         self._log = log
         self._channel = channel
-        self._leadership = leadership
+        self.leadership = leadership
         self._clock = clock
         self._mirror = Mirror(projections, clock, requires_grant=requires_grant)
         self.roster = Roster(log, reserved)
@@ -117,37 +117,20 @@ class AgentKeeper:
         )
         self._listens_since = float("inf")
 
-    async def lead(self) -> None:
-        """Hold the leader lease, or try to."""
-        await self._leadership.run()
-
-    async def follow(self) -> None:
-        """Follow the events of agents."""
-        await self.roster.follow()
-
-    async def gather(self) -> None:
-        """Let agents acknowledge these executions."""
-        await self.acknowledgements.run()
-
     async def run(self) -> None:
         """Listen to agents until cancelled."""
         async with self._channel.hold_lists(self.receive):
             self._listens_since = self._clock.monotonic()
             try:
-                await self._run()
+                while True:
+                    await attempted(self._run_once, _log, "agents not kept; retrying", "agents-not-kept")
+                    await self._clock.sleep(INTERVAL_S)
             finally:
                 with suppress(LogUnavailable, RequestRefused):
                     await self._note_ended()
 
-    async def _run(self) -> None:
-        while True:
-            try:
-                await self.run_once(await self._leadership.time() or self._clock.now())
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("agents not kept; waiting for JetStream", action="log-unavailable", error=str(error))
-            except Exception as error:  # noqa: BLE001 - agents must be kept after any trouble
-                _log.error("agents not kept; retrying", action="agents-not-kept", exc_info=error)
-            await self._clock.sleep(INTERVAL_S)
+    async def _run_once(self) -> None:
+        await self.run_once(await self.leadership.time() or self._clock.now())
 
     async def _note_ended(self) -> None:
         """Store the ends of agents before this keeper ends.
@@ -177,7 +160,7 @@ class AgentKeeper:
             await self._hear(arrived)
         for entry in self.roster:
             await self._judge(entry, now)
-        await self._mirror.show(self.roster, leads=self._leadership.is_leading)
+        await self._mirror.show(self.roster, leads=self.leadership.is_leading)
 
     async def _hear(self, arrived: ArrivedHoldList) -> None:
         name, agent_id = arrived.name, arrived.agent_id
@@ -221,7 +204,7 @@ class AgentKeeper:
 
         If needed, the process that was over first is forgotten. No other is looked at: ids may be invented.
         """
-        if self.roster.number(name) >= KEPT_PER_NAME and self._leadership.is_leading:
+        if self.roster.number(name) >= KEPT_PER_NAME and self.leadership.is_leading:
             over = self.roster.first_over(name)
             if over is not None:
                 await self._forget(over)
@@ -237,7 +220,7 @@ class AgentKeeper:
         if silent_for >= SILENCE_S:
             if not entry.sequence:
                 self.roster.remove(entry)
-            elif not self._leadership.is_leading:
+            elif not self.leadership.is_leading:
                 return
             elif entry.state.is_live:
                 await self._store(entry, lambda state: agent.lose(state, silent_for=silent_for))
@@ -253,7 +236,7 @@ class AgentKeeper:
         """Store what the newest hold list of a process changes."""
         if facts := agent.hear(entry.state, entry.name, entry.agent_id, hold_list):
             is_early = self._has_changed_lately(entry) and entry.state.is_live and not hold_list.ended
-            if is_early or not self._leadership.is_leading:
+            if is_early or not self.leadership.is_leading:
                 return
             if not hold_list.ended and not self._budget.take(entry.name, facts):
                 self._refused.note(entry.name, "rate")
@@ -293,7 +276,7 @@ class AgentKeeper:
                     event_type = type_of(type(fact))
                     _log.info(f"agent {event_type}", action="agent-changed", agent=entry.name, agent_id=entry.agent_id)
             except OutdatedState:
-                history = await self._log.load(entry.scope)
+                history = await self._log.load(subjects.agent(entry.name, entry.agent_id))
                 entry.state, entry.sequence = agent.fold(history), history[-1].sequence if history else 0
                 self.roster.note(entry)
             else:
@@ -344,9 +327,9 @@ AGENT_KEEPER: Final = Stage(
     ),
     start=_start,
     loops=(
-        AgentKeeper.lead,
-        AgentKeeper.follow,
+        lambda keeper: keeper.leadership.run(),
+        lambda keeper: keeper.roster.follow(),
         AgentKeeper.run,
-        AgentKeeper.gather,
+        lambda keeper: keeper.acknowledgements.run(),
     ),
 )

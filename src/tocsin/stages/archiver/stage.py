@@ -90,22 +90,18 @@ class Archiver:
         self._purge = purge
         self._log = log
         self._history = history
-        self._leadership = leadership
+        self.leadership = leadership
         self._clock = clock
         self._retention = retention
         self._interval = interval
-
-    async def lead(self) -> None:
-        """Hold the leader lease, or try to."""
-        await self._leadership.run()
 
     async def run(self) -> None:
         """Archive and expire until cancelled. A failure only costs time: the rest is found again."""
         while True:
             try:
-                if await self._leadership.time() is not None:
+                if await self.leadership.time() is not None:
                     await self._heartbeats.run_once()
-                while (now := await self._leadership.time()) is not None and await self.run_once(now):
+                while (now := await self.leadership.time()) is not None and await self.run_once(now):
                     pass
             except ArchiveUnavailable as error:
                 _log.warning("archiving delayed; waiting for the archive", action="archive-waits", reason=str(error))
@@ -127,7 +123,7 @@ class Archiver:
         while True:
             number = 0
             try:
-                if await self._leadership.time() is not None and (number := await self._unproven.run_once()):
+                if await self.leadership.time() is not None and (number := await self._unproven.run_once()):
                     _log.warning("reports without proof removed", action="reports-removed", number=number)
             except LogUnavailable as error:
                 _log.info("reports not removed; waiting for JetStream", action="archiver-waits", reason=str(error))
@@ -195,6 +191,6 @@ ARCHIVER: Final = Stage(
         keeps_archive=True,
     ),
     start=_start,
-    loops=(Archiver.lead, Archiver.run, Archiver.sweep),
+    loops=(lambda archiver: archiver.leadership.run(), Archiver.run, Archiver.sweep),
     needs_history=True,
 )

@@ -9,7 +9,7 @@ before.
 from collections import defaultdict
 from collections.abc import Collection, Iterator
 from contextlib import aclosing
-from typing import Final, Protocol
+from typing import Final
 
 from ... import subjects, telemetry
 from ...archive.stream_reader import decoded
@@ -17,10 +17,10 @@ from ...domain.dependency import Runs, Window
 from ...domain.execution import Execution
 from ...domain.job_runs import SLACK, JobRuns
 from ...domain.log_events import RunFound
-from ...engine.causes import Proposals
-from ...engine.fold import Fold
+from ...engine.displays import HasFold
+from ...engine.stage import attempted
 from ...engine.upstream import runs_scope
-from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, StoredLog
+from ...ports import Clock, EventLog, StoredLog
 from ...subjects import DecodeError, Stream
 from .stage import DEPENDENCY_KEEPER, windows_of
 
@@ -30,15 +30,10 @@ RETRY_S: Final = 5.0
 _log = telemetry.get_logger("tocsin.dependency_keeper")
 
 
-class _View(Protocol):
-    proposals: Proposals
-    fold: Fold
-
-
 class PastRuns:
     """The reads of missing runs, in the process that leads the dependency keeper."""
 
-    def __init__(self, view: _View, log: EventLog, stored: StoredLog, clock: Clock) -> None:
+    def __init__(self, view: HasFold, log: EventLog, stored: StoredLog, clock: Clock) -> None:
         """`stored`: the log and its archive."""
         self._view = view
         self._log = log
@@ -49,13 +44,7 @@ class PastRuns:
         """Read until cancelled."""
         while True:
             await self._clock.sleep(TICK_S)
-            try:
-                await self.run_once()
-            except (LogUnavailable, OutdatedState) as error:
-                _log.info("runs of other jobs wait for JetStream", action="log-unavailable", error=str(error))
-                await self._clock.sleep(RETRY_S)
-            except Exception as error:  # noqa: BLE001 - a read that fails once may succeed later
-                _log.error("runs of other jobs not read; retrying", action="undecidable", exc_info=error)
+            if not await attempted(self.run_once, _log, "runs of other jobs not read; retrying"):
                 await self._clock.sleep(RETRY_S)
 
     async def run_once(self) -> None:

@@ -272,7 +272,7 @@ class Debouncer:
         else:
             if not window.is_closed:
                 if behind := (await self.progress.look(window.trigger_id)).behind(window.until):
-                    return now + _pause(behind)
+                    return now + min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
                 revision = await self._projections.put(
                     Bucket.TRIGGERS, key, debounce.closed(window).encode(), expect=revision
                 )
@@ -295,11 +295,6 @@ def _window(key: str, value: bytes) -> Window:
         problem = error.errors(include_url=False, include_input=False)[0]["msg"]
         _log.error("window unreadable, left alone", action="unreadable", key=key, error=problem)
         raise UnreadableWindow(f"entry {key} of the bucket `triggers`: {problem}. Restore or delete it") from None
-
-
-def _pause(behind: timedelta) -> timedelta:
-    """Return the pause until the next look, by how far the listener is behind."""
-    return min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
 
 
 def _is_in_force(state: Ledger, window: Window) -> bool:

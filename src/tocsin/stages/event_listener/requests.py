@@ -54,9 +54,6 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
     """Return the event of a request to a webhook.
 
     None: it was for a job that was deleted. `registered_at`: the time at which the job of that name was registered first.
-
-    Raises:
-        UnreadableEvent: the request is not an event.
     """
     registration = delivery.headers.get(WEBHOOK_REGISTRATION)
     if registered_at is not None and registration not in {None, registered_at.isoformat()}:
@@ -98,11 +95,7 @@ def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
 
 
 def of_object(delivery: Delivery, bucket: str) -> HeardEvent:
-    """Return the event of an upload or a deletion.
-
-    Raises:
-        UnreadableEvent: the message is not the metadata of an object.
-    """
+    """Return the event of an upload or a deletion."""
     event = object_event(delivery.body, delivery.time, bucket=bucket)
     return HeardEvent(event, upload_of(event, name_of_message(delivery)))
 
@@ -113,11 +106,7 @@ def name_of_message(delivery: Delivery) -> str:
 
 
 def of_end(delivery: Delivery) -> HeardEvent | None:
-    """Return the event of an end of an execution; None: another event.
-
-    Raises:
-        DecodeError: this version cannot read it.
-    """
+    """Return the event of an end of an execution; None: another event."""
     end = subjects.decode(delivery.subject, delivery.body)
     if not isinstance(end, Completed | Failed | Cancelled):
         return None

@@ -9,6 +9,7 @@ durables: a process that stopped left nothing behind.
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
+from functools import partial
 from itertools import compress
 from operator import not_
 from typing import Final
@@ -16,7 +17,7 @@ from typing import Final
 from ... import telemetry
 from ...domain.events import EventIgnored, Trigger
 from ...domain.totals import OTHER
-from ...engine.stage import Access, Stage, StageContext
+from ...engine.stage import Access, Stage, StageContext, attempted, woken
 from ...ports import (
     Clock,
     Delivery,
@@ -89,7 +90,9 @@ class TriggerMetrics:
         """Count the events whose requests are stored; None: an event that made no request."""
         job = self._shown(active.job)
         for request in requests:
-            _events.add(1, {"job": job, "outcome": _outcome_of(request)})
+            is_ignored = request is None or isinstance(request.message, EventIgnored)
+            outcome = "ignored" if is_ignored else "started" if starts_execution(request) else "refused"
+            _events.add(1, {"job": job, "outcome": outcome})
 
     def _set(self, active: ActiveTrigger, lag: float | None) -> None:
         job = self._shown(active.job)
@@ -104,12 +107,6 @@ class TriggerMetrics:
         if job not in self._jobs and len(self._jobs) < self._max_jobs:
             self._jobs.add(job)
         return job if job in self._jobs else OTHER
-
-
-def _outcome_of(request: Publish | None) -> str:
-    if request is None or isinstance(request.message, EventIgnored):
-        return "ignored"
-    return "started" if starts_execution(request) else "refused"
 
 
 class EventListener:
@@ -151,7 +148,7 @@ class EventListener:
                     _log.info("triggers wait for JetStream", action="log-unavailable", error=str(error))
                     await self._clock.sleep(RETRY_S)
                     continue
-                await self.index.change_within(LOOK_S)
+                await woken(self.index.changed, self._clock, LOOK_S)
         finally:
             await self._stop(self._readers.keys())
 
@@ -175,7 +172,9 @@ class EventListener:
                     await self._batcher.forget(name)
         for name, each in active.items():
             if name in found[each.durable.stream] or await self._create(each):
-                self._read(each)
+                task = self._readers.get(each.durable)
+                if task is None or task.done():
+                    self._readers[each.durable] = asyncio.create_task(self._hear(each), name="event_listener")
 
     async def _found(self, stream: str) -> Collection[str]:
         try:
@@ -192,11 +191,6 @@ class EventListener:
             return False
         return True
 
-    def _read(self, active: ActiveTrigger) -> None:
-        task = self._readers.get(active.durable)
-        if task is None or task.done():
-            self._readers[active.durable] = asyncio.create_task(self._hear(active), name="event_listener")
-
     async def _stop(self, durables: Iterable[EventDurable]) -> None:
         stopped = [self._readers.pop(durable) for durable in [*durables]]
         for task in stopped:
@@ -205,24 +199,19 @@ class EventListener:
 
     async def _hear(self, active: ActiveTrigger) -> None:
         try:
-            await self._hear_on(active)
+            while True:
+                await attempted(partial(self._hear_on, active), _log, "events not handled; retrying", job=active.job)
+                await self._clock.sleep(RETRY_S)
         finally:
             self._metrics.stopped(active)
             self.debouncer.progress.forget(active.durable.name)
 
     async def _hear_on(self, active: ActiveTrigger) -> None:
-        while True:
-            try:
-                async with self._streams.reading(active.durable) as reader:
-                    self.debouncer.progress.begin(active.durable.name)
-                    while True:
-                        taken = await self.take(active, reader)
-                        await self.handle_in_room(active, taken)
-            except LogUnavailable as error:
-                _log.info("events wait for JetStream", action="log-unavailable", job=active.job, error=str(error))
-            except Exception as error:  # noqa: BLE001 - the events come again, and those of other triggers go on
-                _log.error("events not handled; retrying", action="undecidable", job=active.job, exc_info=error)
-            await self._clock.sleep(RETRY_S)
+        async with self._streams.reading(active.durable) as reader:
+            self.debouncer.progress.begin(active.durable.name)
+            while True:
+                taken = await self.take(active, reader)
+                await self.handle_in_room(active, taken)
 
     async def take(self, active: ActiveTrigger, reader: EventReader) -> Sequence[Delivery]:
         """Return messages to handle together: those of a batch, if the trigger has one.

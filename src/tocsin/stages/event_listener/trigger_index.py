@@ -101,16 +101,6 @@ class TriggerIndex:
             return True
         return may_follow(await self._load(active.job), await self._load(active.trigger.job))
 
-    async def change_within(self, seconds: float) -> None:
-        """Wait until other triggers are in force, at most for a time."""
-        tasks = [asyncio.ensure_future(self.changed.wait()), asyncio.ensure_future(self._clock.sleep(seconds))]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
     @property
     def streams(self) -> tuple[str, ...]:
         """The streams that may have durables of triggers, on the wire."""

@@ -112,7 +112,7 @@ class Sender:
     ) -> None:
         """`window`: seconds for which a notification waits for others of its channel."""
         self._log = log
-        self._leadership = leadership
+        self.leadership = leadership
         self._clock = clock
         self._channels = channels
         self._window = timedelta(seconds=window)
@@ -125,10 +125,6 @@ class Sender:
         self._silences: tuple[Silence, ...] = ()
         self._knows_silences = False
         self.is_complete = False
-
-    async def lead(self) -> None:
-        """Hold the leader lease, or try to."""
-        await self._leadership.run()
 
     async def follow(self) -> None:
         """Follow which notifications are not settled."""
@@ -156,7 +152,7 @@ class Sender:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                now = await self._leadership.time()
+                now = await self.leadership.time()
                 if now is None or not (self.is_complete and self._knows_silences):
                     continue
                 try:

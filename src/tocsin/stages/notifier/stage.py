@@ -4,7 +4,7 @@ What is raised is a decision on an event of the log, as in every stage, by the r
 is sent is the work of one leader (`sender`).
 """
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -46,7 +46,7 @@ from ...domain.notification_rule import (
     rule_of,
     time_limits,
 )
-from ...engine.kinds import DEFINITION, IN_FORCE, execution_state
+from ...engine.kinds import DEFINITION, IN_FORCE, PUBLIC_EVENT, execution_state
 from ...engine.leader_election import lease_access
 from ...engine.stage import Access, Stage, StageContext, Subscription
 from ...engine.step import DONE, Change, Events, Scope, States, Step, Then, again, done
@@ -57,13 +57,9 @@ FIRST_LOOK: Final = timedelta(seconds=5)
 """The time after which an execution that may be late is looked at again first."""
 
 
-def _newest(_: Message | None, recorded: Recorded[Message]) -> Message | None:
-    return recorded.message
-
-
-NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, _newest)
+NOTIFICATION: Final[Scope[Message | None]] = Scope("notification", None, PUBLIC_EVENT.evolve)
 """The newest event of a notification."""
-OUTCOME: Final[Scope[Message | None]] = Scope("outcome of a job", None, _newest)
+OUTCOME: Final[Scope[Message | None]] = Scope("outcome of a job", None, PUBLIC_EVENT.evolve)
 """The newest outcome of a job."""
 
 
@@ -186,13 +182,6 @@ class Notifier:
         return definition, [*time_limits(rule, opening, recorded.time, definition.timezone)]
 
 
-def _of_sender(
-    loop: Callable[[Sender], Coroutine[None, None, None]],
-) -> Callable[[Notifier], Coroutine[None, None, None]]:
-    """Return a loop of the sender as one of the stage."""
-    return lambda notifier: loop(notifier.sender)
-
-
 NOTIFIER: Final = Stage(
     name="notifier",
     purpose="notifies people by channels",
@@ -227,8 +216,13 @@ NOTIFIER: Final = Stage(
             decide=Notifier.on_opening,
         ),
     ),
-    loops=tuple(
-        map(_of_sender, (Sender.lead, Sender.follow, Sender.follow_silences, Sender.run, Sender.tick, Sender.trim))
+    loops=(
+        lambda notifier: notifier.sender.leadership.run(),
+        lambda notifier: notifier.sender.follow(),
+        lambda notifier: notifier.sender.follow_silences(),
+        lambda notifier: notifier.sender.run(),
+        lambda notifier: notifier.sender.tick(),
+        lambda notifier: notifier.sender.trim(),
     ),
     is_installed=lambda settings: bool(settings.notifications.channels),
     needs="`notifications.channels`",

@@ -184,16 +184,9 @@ class Recorders:
     """One recorder for each recorded stream, and the export of traces."""
 
     log: Recorder
+    """Of executions and dead letters."""
     ledger: Recorder
     traces: TraceExport | None
-
-    async def record_log(self) -> None:
-        """Record executions and dead letters."""
-        await self.log.run()
-
-    async def record_ledger(self) -> None:
-        """Record ledgers."""
-        await self.ledger.run()
 
     async def export_traces(self) -> None:
         """Export the traces of recorded executions; wait until cancelled if nothing takes them."""
@@ -232,6 +225,6 @@ RECORDER: Final = Stage(
         reads_archive=True,
     ),
     start=_start,
-    loops=(Recorders.record_log, Recorders.record_ledger, Recorders.export_traces),
+    loops=(lambda all_: all_.log.run(), lambda all_: all_.ledger.run(), Recorders.export_traces),
     needs_history=True,
 )

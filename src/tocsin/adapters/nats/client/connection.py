@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from nats.aio.client import Client
 from nats.errors import StaleConnectionError
 from pydantic_core import from_json
+from typing_extensions import override
 
 from .... import telemetry
 from ....ports import LogUnavailable, NotAllowed
@@ -42,8 +43,8 @@ RECONNECT_FOREVER: Final[Json] = {"max_reconnect_attempts": -1, "reconnect_time_
 _log = telemetry.get_logger("tocsin.nats")
 
 
-class Connection:
-    """A client and its pending requests."""
+class Connection(Requests):
+    """A client and its pending requests, and what JetStream answers to requests."""
 
     def __init__(
         self,
@@ -54,9 +55,7 @@ class Connection:
     ) -> None:
         """Use a client. `timeout`: of one request, in seconds."""
         keep_cancellations()
-        self.client = client
-        self.transport = _transport(client, fast_client)
-        self._requests = Requests(client, self.transport, timeout)
+        super().__init__(client, _transport(client, fast_client), timeout)
         self._on_interrupt: set[Callable[[], None]] = set()
         self._long_replies = asyncio.Semaphore(MAX_LONG_REPLIES)
 
@@ -65,22 +64,15 @@ class Connection:
         """The server's INFO message."""
         return server_info(self.client)
 
+    @override
     def interrupt(self) -> None:
         """Fail every pending request, because the connection and the replies were lost.
 
         The client's disconnect callback calls this. Without it, each request would wait until it expires.
         """
-        self._requests.interrupt()
+        super().interrupt()
         for callback in tuple(self._on_interrupt):
             callback()
-
-    def abandon(self) -> None:
-        """Fail every request, pending or later, because nothing reads the replies any more."""
-        self._requests.abandon()
-
-    def on_permission_error(self, error: Exception) -> None:
-        """Fail the requests that a permission error of the server is about."""
-        self._requests.on_permission_error(error)
 
     def on_interrupt(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call `callback` at each interruption; the returned function ends that."""
@@ -117,7 +109,7 @@ class Connection:
             for number, reply in zip(pending, replies, strict=True):
                 results[number] = result_of(messages[number].subject, reply)
             pending = [number for number in pending if _is_silence(results[number])]
-            if not pending or loop.time() + pause >= deadline or self.client.is_closed or self._requests.is_abandoned:
+            if not pending or loop.time() + pause >= deadline or self.client.is_closed or self.is_abandoned:
                 break
             await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
@@ -136,7 +128,7 @@ class Connection:
         for message in messages:
             if (error := too_large(message, self.client.max_payload)) is not None:
                 raise error
-        reply = await self._requests.ask(messages[-1], after=messages[:-1])
+        reply = await self.ask(messages[-1], after=messages[:-1])
         return stored_sequence(messages[-1].subject, reply.data)
 
     async def manage(self, verb: str, request: bytes = b"", *, by_leader: bool = True) -> Json:
@@ -193,11 +185,7 @@ class Connection:
         Raises:
             LogUnavailable: there was no reply.
         """
-        return await self._requests.ask(Outgoing(subject, body, headers))
-
-    async def request_each(self, messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
-        """Send several requests in one write; return the reply or the error of each."""
-        return await self._requests.ask_each(messages)
+        return await self.ask(Outgoing(subject, body, headers))
 
     async def request_many(self, subject: str, body: bytes) -> tuple[list[Reply], Reply]:
         """Send a read; return its replies, and the status message that ends them.
@@ -211,12 +199,12 @@ class Connection:
         async with self._long_replies:
             for pause in REPEAT_PAUSES_S:
                 try:
-                    return await self._requests.ask_many(message)
+                    return await self.ask_many(message)
                 except LogUnavailable as error:
                     if not isinstance(error.__cause__, StaleConnectionError):
                         raise
                 await asyncio.sleep(pause)
-            return await self._requests.ask_many(message)
+            return await self.ask_many(message)
 
 
 def _is_silence(result: int | Exception | None) -> bool:

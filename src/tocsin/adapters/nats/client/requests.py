@@ -129,8 +129,8 @@ class Requests:
 
     def __init__(self, client: Client, transport: Transport, timeout: float) -> None:
         """`timeout` (seconds) is that of each request."""
-        self._client = client
-        self._transport = transport
+        self.client = client
+        self.transport = transport
         self._timeout = timeout
         self._inbox = ""  # created after the client is connected, because only then it knows its prefix
         self._is_subscribed = False
@@ -194,7 +194,7 @@ class Requests:
         end = await self._ask(message, receive)
         return replies, end
 
-    async def ask_each(self, messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
+    async def request_each(self, messages: Sequence[Outgoing]) -> list[Reply | LogUnavailable]:
         """Send several messages in one write; return the reply or the error of each."""
         if not messages:  # no reply would end the wait
             return []
@@ -207,7 +207,7 @@ class Requests:
             if not self._is_subscribed:
                 await self._listen()
             reply = f"{self._inbox}{token}{_INDEX}"
-            await self._transport.send(
+            await self.transport.send(
                 [Outgoing(m.subject, m.body, m.headers, f"{reply}{number}") for number, m in enumerate(messages)]
             )
             error = await wave.end
@@ -225,7 +225,7 @@ class Requests:
         try:
             if not self._is_subscribed:
                 await self._listen()
-            await self._transport.send([*after, message._replace(reply=self._inbox + token)])
+            await self.transport.send([*after, message._replace(reply=self._inbox + token)])
             answer = await request.answer
         except CONNECTION_ERRORS as error:
             raise LogUnavailable(f"{message.subject}: {error!r}") from error
@@ -259,9 +259,9 @@ class Requests:
     async def _listen(self) -> None:
         # The subscription is in the client's buffer before this yields, so no request overtakes it.
         self._is_subscribed = True
-        self._inbox = self._inbox or f"{self._client.new_inbox()}."
+        self._inbox = self._inbox or f"{self.client.new_inbox()}."
         try:
-            await self._transport.listen(f"{self._inbox}*", self._receive)
+            await self.transport.listen(f"{self._inbox}*", self._receive)
         except BaseException:
             self._is_subscribed = False
             raise

@@ -21,6 +21,7 @@ from ....engine.stage import BoundStage
 from ....ports.commit_log import StoredBody
 from ....subjects import DECISION_STREAMS, Stream
 from ..client.names import Names
+from .greedy_batches import NoSubscription
 
 if TYPE_CHECKING:
     from faststream.message import StreamMessage
@@ -128,15 +129,8 @@ class _Fed:
 
 
 async def _start(subscriber: "BatchPullStreamSubscriber") -> None:
-    subscriber.subscription = _Nothing()  # type: ignore[assignment] # FastStream then fetches nothing itself
+    subscriber.subscription = NoSubscription()  # type: ignore[assignment] # FastStream then fetches nothing itself
     await type(subscriber).start(subscriber)
-
-
-class _Nothing:
-    """The subscription of a subscriber that is fed."""
-
-    async def unsubscribe(self) -> None:
-        """Do nothing: the server has no consumer."""
 
 
 async def _parse(messages: list[Any]) -> "StreamMessage[list[Any]]":

@@ -71,7 +71,7 @@ class GreedyBatches:
     async def start(self) -> None:
         """Start to consume."""
         subscriber = self._subscriber
-        subscriber.subscription = _Own()  # type: ignore[assignment] # FastStream then fetches nothing itself
+        subscriber.subscription = NoSubscription()  # type: ignore[assignment] # FastStream then fetches nothing itself
         await type(subscriber).start(subscriber)
         subscriber.add_task(self.consume)
 
@@ -144,11 +144,11 @@ class GreedyBatches:
                 await self._over.wait()
 
 
-class _Own:
-    """The subscription of a subscriber that `GreedyBatches` consumes for."""
+class NoSubscription:
+    """The subscription of a subscriber whose messages come from another part."""
 
     async def unsubscribe(self) -> None:
-        """Do nothing: the subscription ends with the task that consumes."""
+        """Do nothing: the part ends by itself."""
 
 
 async def fetch(inbox: PullInbox, limit: int, wait: float, *, max_bytes: int = 0) -> list[Msg]:

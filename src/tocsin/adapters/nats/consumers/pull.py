@@ -202,11 +202,6 @@ class NatsDelivery(Received):
         self._message = message
         self._transport = transport
 
-    @property
-    def message(self) -> Msg:
-        """The message of nats-py."""
-        return self._message
-
     async def ack(self) -> None:
         """Acknowledge the message. If the acknowledgement is lost, it is redelivered."""
         await self._reply(self._transport.acknowledge((self._message,)))
@@ -214,10 +209,6 @@ class NatsDelivery(Received):
     async def nak(self, delay: float) -> None:
         """Hand the message back; it is redelivered after `delay` seconds."""
         await self._reply(self._message.nak(delay))
-
-    async def term(self) -> None:
-        """Prevent any further delivery."""
-        await self._reply(self._message.term())
 
     async def in_progress(self) -> None:
         """Restart the acknowledgement wait."""

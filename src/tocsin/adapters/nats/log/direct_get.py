@@ -52,7 +52,7 @@ class DirectGet:
         if not all(subject.split(".")):
             return None  # the subject would be part of the request's own, and the server takes no empty token
         if "*" in subject or ">" in subject:
-            return _message_of(await self._connection.request(self._api, _json({"last_by_subj": subject})))
+            return _message_of(await self._connection.request(self._api, to_json({"last_by_subj": subject})))
         return _message_of(await self._connection.request(f"{self._api}.{subject}"))
 
     async def last_of_each(self, filters: Sequence[str]) -> list[Stored]:
@@ -86,7 +86,7 @@ class DirectGet:
         stored: list[Stored] = []
         covered: int | None = None
         while True:
-            messages, end = await self._connection.request_many(self._api, _json(request))
+            messages, end = await self._connection.request_many(self._api, to_json(request))
             if status_of(end) == wire.TOO_MANY_SUBJECTS:
                 return await self._in_parts(filters)
             _check(end)
@@ -119,7 +119,7 @@ class DirectGet:
         while limit is None or len(matches) < limit:
             batch = _BATCH if limit is None else min(_BATCH, limit - len(matches))
             request = {"batch": batch, "max_bytes": PAGE_BYTES, "seq": after + 1, "next_by_subj": filter_subject}
-            messages, end = await self._connection.request_many(self._api, _json(request))
+            messages, end = await self._connection.request_many(self._api, to_json(request))
             _check(end)
             matches.extend(map(_stored, messages))
             size += sum(len(message.data) for message in messages)
@@ -127,10 +127,6 @@ class DirectGet:
                 break
             after = matches[-1].sequence
         return matches
-
-
-def _json(request: Json) -> bytes:
-    return to_json(request)
 
 
 def _has_more(end: Reply) -> bool:

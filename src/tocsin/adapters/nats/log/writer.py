@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import math
 import secrets
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -160,11 +161,8 @@ class LogWriter:
                 results.append(None)
         stored = iter(await self._connection.store_each(messages) if messages else ())
         done = [next(stored) if result is None else result for result in results]
-        counts: dict[Stream, int] = {}
-        for write, result in zip(writes, done, strict=True):
-            if not isinstance(result, Exception):
-                stream = _stream_of(write)
-                counts[stream] = counts.get(stream, 0) + 1
+        pairs = zip(writes, done, strict=True)
+        counts = Counter(_stream_of(write) for write, result in pairs if not isinstance(result, Exception))
         for stream, count in counts.items():
             APPENDS.add(count, _LABELS[stream])
         return done

@@ -16,9 +16,9 @@ import msgspec
 from ..archive.log_archive import LogArchive, commits_of
 from ..domain.commit import RESTORED, CommitEvent, LogHead, Restoration, Seal
 from ..domain.errors import TocsinError
+from ..engine.commit_writer import Chain, CommitWriter
 from ..ports import Clock
 from ..ports.commit_log import Bodies, CommitLog
-from .commit_writer import Chain, CommitWriter
 
 GAP_PER_SECOND: Final = 10_000
 """Numbers that are left out for each second since the end of the log: about the most that stages store."""

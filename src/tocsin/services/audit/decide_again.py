@@ -10,17 +10,17 @@ the log.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from .. import subjects
-from ..domain.commit import Commit, CommitEvent
-from ..domain.events import Message, Recorded
-from ..domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
-from .broken_keys import BrokenKey, StoredEvent
-from .causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
-from .decider import Decider
-from .fold import EVENTS, Fold
-from .ripe_inputs import cause_of
-from .stage import BoundStage, BoundSubscription
-from .watcher import NobodyWatches
+from ... import subjects
+from ...domain.commit import Commit, CommitEvent
+from ...domain.events import Message, Recorded
+from ...domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
+from ...engine.broken_keys import BrokenKey, StoredEvent
+from ...engine.causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
+from ...engine.decider import Decider
+from ...engine.fold import EVENTS, Fold
+from ...engine.ripe_inputs import cause_of
+from ...engine.stage import BoundStage, BoundSubscription
+from ...engine.watcher import NobodyWatches
 
 Input = tuple[str, int]
 """A stream of inputs, and the sequence of a message."""
