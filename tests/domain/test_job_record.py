@@ -8,7 +8,7 @@ import pytest
 
 from tests.domain.given import NOON, admitted, recorded
 from tests.domain.test_ledger import job
-from tocsin.domain import ids, job_record
+from tocsin.domain import ids, job_record, ledger
 from tocsin.domain.events import Actor, Defined, Deleted, Due, Message, Passed, Paused, Resumed
 from tocsin.domain.job_record import JobRecord
 
@@ -108,6 +108,20 @@ def test_the_first_definition_says_who_and_when() -> None:
     assert (record.created_at, record.created_by, record.changed_at) == (at(1), "ada", at(2))
     assert record.id == ids.job_id("nightly", at(1))
     assert record.definition == job("30 * * * *")
+
+
+def test_times_are_those_of_the_ledger() -> None:
+    """A request that waited is in force from its own time."""
+    facts = recorded([defined("@every 1h").changed(since=at(-900)), PAUSED.changed(since=at(-600))])
+    state, row = ledger.fold(facts), job_record.fold({}, facts)["nightly"]
+    assert (row.created_at, row.changed_at, row.anchor) == (at(-900), at(-600), at(-900))
+    assert row.id == ids.job_id("nightly", at(-900))
+    assert (row.created_at, row.changed_at) == (state.created_at, state.current and state.current.since)
+    [one] = job_record.fold({}, facts[:1]).values()
+    assert one.next_run_time == ledger.next_fire_time(ledger.fold(facts[:1]), NOON) == at(2_700)
+    assert job_record.fold({"nightly": row}, recorded([DELETED.changed(since=at(-60))]))["nightly"].changed_at == at(
+        -60
+    )
 
 
 def test_a_later_definition_repeats_the_first_creator() -> None:

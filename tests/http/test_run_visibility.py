@@ -11,6 +11,7 @@ from tests.domain.given import admitted, plan
 from tests.http.conftest import World
 from tocsin import subjects
 from tocsin.adapters.http.auth.visibility import Visibility
+from tocsin.domain import ledger
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
@@ -37,12 +38,20 @@ TEXT: Final = "the secret input"
 EVE, CARL, BEA = (Principal(name, frozenset({Role.AUTHOR}), "token") for name in ("eve", "carl", "bea"))
 
 
-async def _define(world: World, owner: str, *viewers: str, **changes: object) -> int:
-    """Register the job as its creator does with the command line, and return the sequence of the definition."""
+async def _define(world: World, owner: str, *viewers: str, waited: float = 0, **changes: object) -> int:
+    """Register the job as its creator does with the command line, and return the sequence of the definition.
+
+    `waited`: the seconds from the request until the log has the definition.
+    """
     base = {"name": "job", "function": "f", "schedule": "0 3 * * *", "owner": f"token:{owner}", "viewers": viewers}
     fields = {**base, **changes}
     by = Actor(identity=owner, kind="token")
-    await world.registry.define(JobDefinition.model_validate(fields), by=by)
+    definition = JobDefinition.model_validate(fields)
+    if waited:
+        [fact] = ledger.define(ledger.initial, definition, by=by)
+        await world.log.append(fact.changed(since=world.clock.now() - timedelta(seconds=waited)), expect=0)
+    else:
+        await world.registry.define(definition, by=by)
     recorded = await world.log.last(subjects.definition("job"))
     assert recorded is not None
     return recorded.sequence
@@ -218,8 +227,9 @@ async def test_feeds_withhold_events_of_before(inherited: World) -> None:
             assert (sees_eve, sees_carl) == (is_new, not is_new), recorded.subject
 
 
-async def test_later_definition_only_narrows_visibility(world: World) -> None:
-    await _run(world, OLD, await _define(world, "bea", "token:carl"))
+@pytest.mark.parametrize("waited", [0, 30])
+async def test_later_definition_only_narrows_visibility(world: World, waited: float) -> None:
+    await _run(world, OLD, await _define(world, "bea", "token:carl", waited=waited))
     world.clock.advance(60)
     await _run(world, NEW, await _define(world, "bea"))
     path = f"/v1/executions/{OLD}"
@@ -241,7 +251,7 @@ async def test_why_is_answered_by_registration(inherited: World) -> None:
 @pytest.mark.parametrize("schedule", ["0 3 * * *", None])
 async def test_why_rests_on_the_present_registration(world: World, schedule: str | None) -> None:
     """Neither an occurrence, nor an event that started nothing, of a hidden job that had the name before is explained."""
-    fields = {"schedule": schedule, "triggers": [{"nats": "orders.>"}]}
+    fields: dict[str, Any] = {"schedule": schedule, "triggers": [{"nats": "orders.>"}]}
     await _define(world, "bea", "token:carl", **fields)
     world.clock.advance(86_400)
     await _ignore_and_refuse(world, REFUSED, TEXT)

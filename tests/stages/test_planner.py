@@ -16,6 +16,7 @@ from tocsin.domain.events import (
     Completed,
     CronSkipped,
     CronTriggered,
+    Defined,
     Dispatched,
     Due,
     Passed,
@@ -175,6 +176,44 @@ async def test_runs_count_from_the_registration(world: World) -> None:
     assert counts == [1, 2, 3, 4, 1, 2, 3, 4]
 
 
+async def test_runs_count_from_the_request_to_register(world: World) -> None:
+    """A registration is in force from its request, also for instants before the log stored it."""
+    since = world.clock.now()
+    world.clock.advance(3 * 3_600)
+    [fact] = ledger.define(ledger.initial, JobDefinition.model_validate(job(overlap_policy="allow")))
+    await world.given(fact.changed(since=since))
+    [registered] = await world.recorded(Defined)
+    definition = registered.sequence
+    for hour in range(1, 6):
+        if hour == 4:
+            definition = await world.define(job(function="g", overlap_policy="allow"))
+        at = since + timedelta(hours=hour)
+        await world.given(Due(job="nightly", scheduled_time=at, definition=definition))
+        await world.run(world.planner)
+    assert [event.data.run_count for event in await world.stored(CronTriggered)] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("is_edited", [False, True])
+async def test_run_of_a_deleted_job_counts_nothing(world: World, is_edited: bool) -> None:  # noqa: FBT001
+    """A run that an event started after the request to register again, and before the log stored it."""
+    await world.define(job(overlap_policy="allow"))
+    since = world.clock.now() + timedelta(seconds=1)
+    world.clock.advance(60)
+    await world.trigger("nightly")
+    await world.run(world.planner)
+    world.clock.advance(60)
+    for make in (ledger.delete, lambda state, _: ledger.define(state, JobDefinition.model_validate(job()))):
+        state, _ = await LedgerReader(world.log).load("nightly")
+        await world.given(*(fact.changed(since=since) for fact in make(state, "nightly")))
+    definition = (await world.recorded(Defined))[-1].sequence
+    if is_edited:
+        definition = await world.define(job(function="g"))
+    await world.given(Due(job="nightly", scheduled_time=since + timedelta(hours=1), definition=definition))
+    await world.run(world.planner)
+    counts = [(event.data.trigger, event.data.run_count) for event in await world.stored(CronTriggered)]
+    assert counts == [("event", 1), ("cron", 1)]
+
+
 async def test_occurrence_is_planned_by_its_named_definition(world: World) -> None:
     old = await world.define(job(function="old"))
     await world.define(job(function="new"))
@@ -197,7 +236,8 @@ async def test_plan_of_sql_names_the_registration(world: World, work: str) -> No
     }
     await world.given(ShardsDefined(shards=(Shard(shard_id="north"), Shard(shard_id="south"))))
     [map_] = await world.log.load(subjects.shard_map())
-    await world.define({"name": "nightly", "schedule": "0 * * * *", **works[work]})
+    [fact] = ledger.define(ledger.initial, JobDefinition.model_validate(job() | {"function": None} | works[work]))
+    await world.given(fact.changed(since=world.clock.now() - timedelta(seconds=5)))
     world.clock.advance(5)
     definition = await world.define({"name": "nightly", "schedule": "0 * * * *", "priority": 1, **works[work]})
     await world.given(Due(job="nightly", scheduled_time=NOON, definition=definition, shards=map_.sequence))

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 from . import ids, ledger
 from .definition import JobDefinition
 from .events import CheckedMessage, Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
+from .events.ledger import in_force_since
 from .ledger import KnownDefinition, Ledger, Regime, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
@@ -22,7 +23,7 @@ JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 class JobRecord:
     """One job.
 
-    `changed_at` is the time of its last definition event; `decided_until` is the time up to which its instants are
+    `changed_at` is the time from which its last definition event is in force; `decided_until` is the time up to which its instants are
     decided. A process that keeps many records may drop the `definition`, because time needs only the `timetable`.
     """
 
@@ -96,11 +97,12 @@ def fold(known: Mapping[str, JobRecord], messages: Iterable[Recorded[Message]]) 
         if (change := _EVOLVE.get(type(recorded.message))) is not None:
             fact = cast("LedgerFact", recorded.message)
             before = records.get(fact.job) or known.get(fact.job) or JobRecord(fact.job, recorded.time, recorded.time)
-            records[fact.job] = change(before, fact, recorded.time)
+            records[fact.job] = change(before, recorded)
     return records
 
 
-def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
+def _defined(record: JobRecord, recorded: Recorded[Defined]) -> JobRecord:
+    fact, at = recorded.message, in_force_since(recorded)
     is_new = record.deleted or record.timetable is None
     created_at = (fact.created_at or at) if is_new else record.created_at
     return replace(
@@ -117,20 +119,21 @@ def _defined(record: JobRecord, fact: Defined, at: datetime) -> JobRecord:
     )
 
 
-def _due(record: JobRecord, fact: Due, _: datetime) -> JobRecord:
-    until = max(record.decided_until or fact.scheduled_time, fact.scheduled_time)
-    return replace(record, decided_until=until, last_scheduled=fact.scheduled_time)
+def _due(record: JobRecord, recorded: Recorded[Due]) -> JobRecord:
+    at = recorded.message.scheduled_time
+    return replace(record, decided_until=max(record.decided_until or at, at), last_scheduled=at)
 
 
-def _passed(record: JobRecord, fact: Passed, _: datetime) -> JobRecord:
-    return replace(record, decided_until=max(record.decided_until or fact.until, fact.until))
+def _passed(record: JobRecord, recorded: Recorded[Passed]) -> JobRecord:
+    until = recorded.message.until
+    return replace(record, decided_until=max(record.decided_until or until, until))
 
 
-_EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Any, datetime], JobRecord]]] = {
+_EVOLVE: Final[Mapping[type[Message], Callable[[JobRecord, Recorded[Any]], JobRecord]]] = {
     Defined: _defined,
-    Paused: lambda record, _, at: replace(record, paused=True, changed_at=at),
-    Resumed: lambda record, _, at: replace(record, paused=False, changed_at=at),
-    Deleted: lambda record, _, at: replace(record, deleted=True, paused=False, changed_at=at),
+    Paused: lambda record, change: replace(record, paused=True, changed_at=in_force_since(change)),
+    Resumed: lambda record, change: replace(record, paused=False, changed_at=in_force_since(change)),
+    Deleted: lambda record, change: replace(record, deleted=True, paused=False, changed_at=in_force_since(change)),
     Due: _due,
     Passed: _passed,
 }

@@ -16,6 +16,7 @@ from .events import (
     Passed,
     Paused,
     Recorded,
+    in_force_since,
 )
 from .ledger import JobNotFound, Timetable, schedule_of
 from .log_events import LeaderChange
@@ -50,7 +51,7 @@ Verdict: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A definition from its event to the next event.
+    """A definition as long as it is in force.
 
     `until`: None: it is still in force.
     """
@@ -65,6 +66,10 @@ class InForce:
     paused: bool
     registered: Recorded[DefinitionFact]
     """The event that registered the name; a deletion ends the registration."""
+
+    @property
+    def since(self) -> datetime:
+        return in_force_since(self.fact)
 
     @property
     def silence(self) -> Literal["paused", "disabled"] | None:
@@ -135,13 +140,13 @@ class Past:
         regimes: list[InForce] = []
         known: dict[int, tuple[datetime, JobDefinition]] = {}
         registered: Recorded[DefinitionFact] | None = None
-        ends = [*(later.time for _, later in pairwise(self.definitions)), None]
+        ends = [*(in_force_since(later) for _, later in pairwise(self.definitions)), None]
         for recorded, until in zip(self.definitions, ends, strict=True):
-            fact, registered = recorded.message, registered or recorded
+            fact, since, registered = recorded.message, in_force_since(recorded), registered or recorded
             sequence: int = getattr(fact, "definition", 0) if not isinstance(fact, Defined) else recorded.sequence
             if isinstance(fact, Defined):
-                known[sequence] = fact.anchor or recorded.time, fact.definition
-            anchor, definition = known.get(sequence, (recorded.time, None))
+                known[sequence] = fact.anchor or since, fact.definition
+            anchor, definition = known.get(sequence, (since, None))
             paused = fact.paused if isinstance(fact, Defined) else isinstance(fact, Paused)
             regimes.append(InForce(recorded, until, definition, sequence, anchor, paused, registered))
             if isinstance(fact, Deleted):
@@ -216,7 +221,7 @@ class Past:
             on = (decision.sequence for decision in self.decisions if last_instant(decision.message) >= at)
             before = next(on, None)
         for regime in reversed(self.regimes):
-            if regime.fact.time < at and (before is None or regime.fact.sequence < before):
+            if regime.since < at and (before is None or regime.fact.sequence < before):
                 return regime
         return None
 
@@ -233,13 +238,13 @@ class Past:
 
     def anchor(self, regime: InForce, at: datetime) -> datetime:
         """Return the start of intervals: any firing, counted back to before `at`."""
-        schedule, since = regime.schedule, regime.fact.time
+        schedule, since = regime.schedule, regime.since
         if schedule is None or schedule.interval is None:
             return regime.anchor
         fired = [decision.message for decision in self.decisions if isinstance(decision.message, Due)]
         own = next((due.scheduled_time for due in fired if due.definition == regime.sequence), None)
         times = (due.scheduled_time for due in fired)
-        before = max((time for time in times if regime.registered.time < time <= since), default=None)
+        before = max((time for time in times if in_force_since(regime.registered) < time <= since), default=None)
         origin, first = own or before or regime.anchor, min(at, since)
         if origin < first:
             return origin
@@ -248,7 +253,7 @@ class Past:
     def latest(self) -> datetime | None:
         """Return the latest instant (UTC) up to now that the newest registration named, or None."""
         for regime in reversed(self.regimes):
-            schedule, since = regime.schedule, regime.fact.time
+            schedule, since = regime.schedule, regime.since
             if regime.registered is not self.regimes[-1].registered:
                 return None
             if schedule is None or since >= self.now:
@@ -291,9 +296,9 @@ class Past:
             if schedule is None or not self.is_seen(regime):
                 continue
             # An instant at the very time of an event belongs to the definition before it.
-            begin = max(since, regime.fact.time + INSTANT)
+            begin = max(since, regime.since + INSTANT)
             end = until if regime.until is None else min(until, regime.until + INSTANT)
-            decided, present = (self.decided_until or regime.fact.time) + INSTANT, self.now + INSTANT
+            decided, present = (self.decided_until or regime.since) + INSTANT, self.now + INSTANT
             parts: tuple[tuple[datetime, datetime, NotFired | None], ...] = (
                 (begin, min(end, decided), regime.silence),
                 (max(begin, decided), min(end, present), "undecided"),

@@ -1,10 +1,11 @@
 """The states of a fold as decisions see them (`step.States`). Nothing is ever missing."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
 from .. import subjects
+from ..domain.events import Defined, Recorded, in_force_since
 from . import daily_quotas, kinds, upstream
 from .fold import EVENTS, Fold
 from .step import Reading, Ref, Scope
@@ -55,9 +56,14 @@ class View:
         return message_id in self.sent
 
 
-def _registered_at(fold: Fold, key: tuple[str, int]) -> datetime:
+def _registered(fold: Fold, key: tuple[str, int]) -> tuple[datetime, datetime]:
     defined = fold.definitions[key]
-    return defined.message.created_at or defined.time
+    since = defined.message.created_at or in_force_since(defined)
+    # After many edits, the registration itself has left.
+    changes: Iterable[Recorded[Any]] = fold.ledgers[subjects.ledger(key[0])].changes
+    first = (one for one in changes if type(one.message) is Defined and one.message.created_at is None)
+    stored = (one.time for one in first if in_force_since(one) == since)
+    return since, next(stored, since)
 
 
 def _newest_shard_map(fold: Fold) -> tuple[int, Any]:
@@ -71,7 +77,7 @@ ANSWERS: Final[Mapping[Reading[Any, Any], Callable[[Fold, Any, datetime], Any]]]
     kinds.CANNOT_COME: lambda fold, key, _: fold.departures.cannot_come(*key),
     kinds.RANGE: lambda fold, key, _: fold.after(*key),
     kinds.DEFINITION: lambda fold, key, _: fold.definitions[key].message.definition,
-    kinds.REGISTERED_AT: lambda fold, key, _: _registered_at(fold, key),
+    kinds.REGISTERED: lambda fold, key, _: _registered(fold, key),
     kinds.IN_FORCE: lambda fold, key, _: fold.in_force(*key),
     kinds.SHARD_MAP: lambda fold, version, _: fold.shard_maps[version],
     kinds.NEWEST_SHARD_MAP: lambda fold, _, __: _newest_shard_map(fold),

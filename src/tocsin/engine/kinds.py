@@ -44,8 +44,8 @@ TAKEN_BEFORE: Final[Reading[tuple[str, str, int], bool]] = Reading("inputs befor
 """Whether a stage has taken all inputs of a stream before a sequence: the key is (stage, stream, sequence)."""
 DEFINITION: Final[Reading[tuple[str, int], JobDefinition]] = Reading("definition")
 """The definition of a job that an event stored: the key is (job, number)."""
-REGISTERED_AT: Final[Reading[tuple[str, int], datetime]] = Reading("registration")
-"""The time (UTC) of the first registration of a job with a definition: the key is (job, number)."""
+REGISTERED: Final[Reading[tuple[str, int], tuple[datetime, datetime]]] = Reading("registration")
+"""The times (UTC) from which the first registration of a job with a definition is in force and was stored: the key is (job, number)."""
 IN_FORCE: Final[Reading[tuple[str, int | None], tuple[JobDefinition, int] | None]] = Reading("definition in force")
 """The definition of a job and its number that were in force at an event; None: there was no job.
 

@@ -16,7 +16,7 @@ from ..domain.execution_plan import First, definition_to_identify, registered, t
 from ..domain.lock import Lock, Waiter
 from ..domain.trace_context import Sampling
 from ..telemetry import trace_ids
-from .kinds import REGISTERED_AT, execution_state
+from .kinds import REGISTERED, execution_state
 from .public_events import announce_decision, answer_to_queued, plan
 from .step import DONE, Events, Ref, Scope, States, Step, again, done
 
@@ -51,7 +51,7 @@ def hand_on(job: str, shard: str | None, job_lock: Lock, states: States) -> Step
 def identified(first: First, states: States) -> First:
     """Return the first event of an execution with its `job_uuid`, if a step runs SQL."""
     sequence = definition_to_identify(first)
-    return registered(first, states(REGISTERED_AT((first.job, sequence)))) if sequence else first
+    return registered(first, states(REGISTERED((first.job, sequence)))[0]) if sequence else first
 
 
 def fence_of(request: Requested, job_lock: Lock) -> int | None:

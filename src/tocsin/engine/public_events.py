@@ -43,7 +43,7 @@ from ..domain.execution import Status, admit_and_dispatch
 from ..domain.ids import answer_id
 from ..domain.trace_context import root_of
 from ..subjects import public_event
-from .kinds import PUBLIC_EVENT, RANGE, REGISTERED_AT, execution_state
+from .kinds import PUBLIC_EVENT, RANGE, REGISTERED, execution_state
 from .step import DONE, Events, States, Step, again, done, refuse
 
 ANNOUNCED: Final = (CronTriggered, CronSkipped, CronAnswer)
@@ -242,7 +242,7 @@ def runs_before(newest: Message | None, definition: int, states: States) -> int:
     if not isinstance(newest, CronTriggered) or not definition:
         return 0
     data = newest.data
-    return data.run_count if data.ran_since(states(REGISTERED_AT((data.cron_name, definition)))) else 0
+    return data.run_count if data.ran_since(*states(REGISTERED((data.cron_name, definition)))) else 0
 
 
 def answer_to_skipped(skipped: Skipped, sequence: int, states: States, now: datetime) -> Events | None:

@@ -14,6 +14,7 @@ from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import ids, ledger
+from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Acquired,
     Admitted,
@@ -353,6 +354,27 @@ async def test_new_registration_counts_from_one() -> None:
     assert counts == [*range(1, again + 1), *range(1, len(counts) - again + 1)]
     report = (await StoredEvents.of(world.log)).audited()
     assert [str(violation) for violation in report.violations] == []
+
+
+async def test_count_restarts_at_the_request_to_register() -> None:
+    """A registration is in force from its request, so only its first run since then is counted 1."""
+    world, since = World(), NOON
+    world.clock.advance((since - world.clock.now()).total_seconds() + 60)
+    [fact] = ledger.define(
+        ledger.initial, JobDefinition.model_validate({**JOBS[1], "schedule": "*/20 * * * * *", "catch_up": "all"})
+    )
+    await world.given(fact.changed(since=since))
+    state, _ = await LedgerReader(world.log).load("free")
+    await world.given(*ledger.decide_instants(state, world.clock.now()))
+    await work(world)
+    stored = await StoredEvents.of(world.log)
+    report = stored.audited()
+    assert ([*report.violations], [*report.debts]) == ([], [])
+    [violation] = changed(counted_from_one)(stored).audited().violations
+    assert (violation.invariant, violation.reason) == (
+        "CRON-29",
+        "a run is counted 1, and the job was not registered again",
+    )
 
 
 async def test_late_run_of_a_deleted_registration() -> None:

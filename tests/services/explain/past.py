@@ -36,6 +36,7 @@ class Past:
         self.facts: list[Recorded[Message]] = []
         self.leaders: list[LeaderChange] = []
         self.now = datetime.min.replace(tzinfo=UTC)
+        self.asked: datetime | None = None
 
     @property
     def state(self) -> Ledger:
@@ -44,7 +45,14 @@ class Past:
     def store(self, facts: Iterable[Message], at: datetime) -> None:
         self.now = max(self.now, at)
         for fact in facts:
+            if self.asked is not None and isinstance(fact, DefinitionFact) and self.state.may_change_at(self.asked):
+                fact = fact.changed(since=self.asked)  # noqa: PLW2901 - as the registrar does
             self.facts.append(Recorded(fact, subjects.subject_of(fact), len(self.facts) + 1, at))
+
+    def requested(self, at: str | None) -> "Past":
+        """Let the changes that follow be requested at a time; None: when they are stored."""
+        self.asked = utc(at) if at else None
+        return self
 
     def defined(self, at: str, **changed: object) -> "Past":
         self.definition |= changed

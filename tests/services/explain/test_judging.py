@@ -277,6 +277,21 @@ def test_missing_decision_is_a_broken_promise() -> None:
     assert answer.verdict == "unaccounted"
 
 
+def test_pause_is_in_force_from_its_request() -> None:
+    past = hourly().requested(DAY + "09:40").paused(DAY + "10:30").ticked(DAY + "10:31")
+    [answer] = past.why(DAY + "10:00Z")
+    assert (answer.verdict, answer.since, answer.by) == ("paused", utc(DAY + "09:40"), ADA)
+    assert past.why(DAY + "09:35Z")[0].definition == 1
+
+
+def test_definition_fires_from_its_request() -> None:
+    past = Past().requested(DAY + "09:59:59").defined(DAY + "10:00:01").ticked(DAY + "10:00:02")
+    assert past.why(DAY + "10:00Z")[0].verdict == "fired"
+    assert past.evidence.latest() == utc(DAY + "10:00")
+    [earlier] = past.why(DAY + "09:00Z")
+    assert (earlier.verdict, earlier.since) == ("before-the-job", utc(DAY + "09:59:59"))
+
+
 def test_late_edit_does_not_govern_earlier_decisions() -> None:
     """The ticker's clock is ahead of the log's, by what is allowed."""
     past = hourly().ticked(DAY + "10:00").defined(DAY + "09:59:58", schedule="59 * * * *")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.properties import examples
 from tests.services.explain.past import Past
-from tocsin.domain import ledger
+from tocsin.domain import job_record, ledger
 from tocsin.domain.events import Due, Passed
 from tocsin.domain.replay import Verdict
 from tocsin.services.audit import audit
@@ -73,12 +73,17 @@ commands = st.lists(
 
 
 def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Past:
-    """A past from commands; one that does not apply is left out."""
-    past, now = Past(), start
+    """A past from commands; one that does not apply is left out.
+
+    A change after a wait was requested before it.
+    """
+    past, now, waited = Past(), start, None
     past.defined(start.isoformat(), **first)
     doing: dict[str, Callable[[str], Past]] = {"pause": past.paused, "resume": past.resumed, "delete": past.deleted}
     for command, value in then:
+        waited = waited or now if command == "wait" else waited
         now += timedelta(seconds=value if isinstance(value, int) else 7)
+        past.requested(waited.isoformat() if waited else None)
         exists = past.state.definition is not None
         if command == "define" and isinstance(value, dict):
             for name in OPTIONAL:
@@ -88,6 +93,7 @@ def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Pas
             doing[command](now.isoformat())
         elif command == "tick":
             past.ticked(now)
+        waited = waited if command == "wait" else None
     past.now = now
     return past
 
@@ -114,6 +120,11 @@ def test_what_the_domain_decides_is_as_promised(start: datetime, first: dict[str
                     # If a nonexistent local time falls on an instant that fires, the answer covers that instant.
                     expected = VERDICTS[fact.reason] | ({"fired"} if fact.reason == "dst_skip" else set())
                     assert answer.verdict in expected, answer
+    row, state = job_record.fold({}, past.facts)["job"], past.state
+    assert row.deleted == (state.definition is None)
+    if state.current is not None and not row.deleted:
+        assert (row.created_at, row.changed_at) == (state.created_at, state.current.since)
+        assert row.next_run_time == ledger.next_fire_time(state, max(row.changed_at, state.watermark or row.changed_at))
     if (upcoming := ledger.next_fire_time(past.state, past.now)) is not None:
         [answer] = judge(past.evidence, upcoming)
         assert (answer.verdict, answer.at) == ("future", upcoming)

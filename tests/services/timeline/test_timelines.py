@@ -248,6 +248,13 @@ def test_versions_begin_with_the_last_before() -> None:
     assert versions[0].at == utc(DAY + "09:40")
 
 
+def test_versions_are_in_force_from_their_requests() -> None:
+    past = hourly().requested(DAY + "09:40").paused(DAY + "10:40").ticked(DAY + "10:41")
+    shown = window(DAY + "09:50", DAY + "10:30")
+    assert [version.at for version in versions_of(past.evidence, shown)] == [utc(DAY + "09:40")]
+    assert [(mark.at, mark.decision) for mark in marks(past, shown)] == [(utc(DAY + "10:00"), "paused")]
+
+
 def test_undefined_job_is_not_found() -> None:
     with pytest.raises(JobNotFound):
         _ = Past().evidence.regimes

@@ -82,6 +82,8 @@ class History:
     start: datetime | None = None
     pauses: tuple[tuple[float, float], ...] = ()
     """Hours between which the queue `default` is paused; tasks start after it."""
+    job_pauses: tuple[tuple[float, float], ...] = ()
+    """Hours at which a pause of the first job is requested, and at which it is stored."""
     _events: list[tuple[datetime, int, str, tuple[Any, ...]]] = field(default_factory=list)
     _number: int = 0
     _read_upto: int = 0
@@ -115,6 +117,7 @@ class History:
 
     def _script(self, start: datetime, until: datetime) -> None:
         chance = self.chance
+        names = list(self.definitions)
         hours = [(timedelta(hours=first), timedelta(hours=last)) for first, last in self.absences]
         absences = [(start + first, start + last) for first, last in hours]
         for _ in range(0 if self.rules else chance.choice((0, 1, 2))):
@@ -129,10 +132,11 @@ class History:
             self._put(begin, "leave")
             self._put(end, "lead")
             self._put(end, "tick")
+        for request, stored in self.job_pauses:
+            self._put(start + timedelta(hours=stored), "pause", names[0], start + timedelta(hours=request))
         for first, last in self.pauses:
             self._put(start + timedelta(hours=first), "switch_queue", True)
             self._put(start + timedelta(hours=last), "switch_queue", False)
-        names = list(self.definitions)
         verbs = ["trigger", "trigger", "backfill", "switch", "cancel"] + (["edit", "delete"] if self.edits else [])
         for number in range(0 if self.rules else chance.randrange(12)):
             at = start + timedelta(seconds=chance.uniform(0, self.hours * 3_600))
@@ -162,6 +166,11 @@ class History:
         facts = ledger.resume(state, job) if state.is_paused else ledger.pause(state, job)
         for fact in facts:
             await self.world.log.append(fact, expect=sequence)
+
+    async def _pause(self, job: str, since: datetime) -> None:
+        state, sequence = await LedgerReader(self.world.log).load(job)
+        for fact in ledger.pause(state, job):
+            await self.world.log.append(fact.changed(since=since), expect=sequence)
 
     async def _switch_queue(self, paused: bool) -> None:  # noqa: FBT001 - what the script says
         await QueueDecisions(self.world.log, by=ADA).switch("default", paused=paused)

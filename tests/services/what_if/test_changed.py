@@ -117,6 +117,15 @@ async def test_catch_up_policy_decides_on_recorded_absence() -> None:
     assert (report.after.fired, report.after.passed) == (6, {})
 
 
+async def test_pause_is_in_force_from_its_request() -> None:
+    history = await recorded(minutes=5, absences=((2.5, 3.5),), job_pauses=((2.55, 3.45),))
+    report = await ask(history, {**HOURLY, "schedule": "0,20,40 * * * *", "catch_up": "all", "overlap_policy": "allow"})
+    assert (report.before.fired, report.before.passed) == (2, {"paused": 4})
+    assert (report.after.fired, report.after.passed) == (7, {"paused": 12})
+    early = await ask(history, {**HOURLY, "timeout": 9}, since=MIDNIGHT + timedelta(hours=3))
+    assert (early.before.passed, early.after.passed) == ({"paused": 4}, {"paused": 4})
+
+
 async def test_other_instants_are_missed_without_leader() -> None:
     history = await recorded(minutes=5, absences=((1.5, 1.9),))
     report = await ask(history, {**HOURLY, "schedule": "*/10 * * * *", "catch_up": "skip"})

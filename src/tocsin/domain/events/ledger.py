@@ -4,7 +4,7 @@ from datetime import datetime
 from typing import Literal, TypeAlias
 
 from ..definition import JobDefinition
-from .message import Actor, CheckedMessage, Sequence
+from .message import Actor, CheckedMessage, Recorded, Sequence
 
 
 class LedgerFact(CheckedMessage):
@@ -31,6 +31,11 @@ class DefinitionFact(LedgerFact):
     """The time from which it is in force (UTC); absent: the time at which the log stores it."""
 
 
+def in_force_since(recorded: Recorded[DefinitionFact]) -> datetime:
+    """Return the time (UTC) from which a change of a definition is in force."""
+    return recorded.message.since or recorded.time
+
+
 class Defined(DefinitionFact):
     """A job was registered or updated.
 
@@ -50,7 +55,7 @@ class Defined(DefinitionFact):
     Absent: the identity in `by` if this is the first registration, otherwise unknown.
     """
     anchor: datetime | None = None
-    """The time (UTC) from which `@every` counts until the job fires; absent: the time of this event.
+    """The time (UTC) from which `@every` counts until the job fires; absent: the time from which this event is in force.
 
     An update that keeps the interval keeps the anchor, so that frequent updates do not postpone the next instant.
     """

@@ -30,12 +30,13 @@ class CronTriggeredData(OwnMessage, frozen=True, kw_only=True):
     shard: str | None = None
     """The shard of the execution; absent: the job is not divided."""
 
-    def ran_since(self, registered_at: datetime) -> bool:
-        """Return whether the run is one since a registration of its job (UTC).
+    def ran_since(self, since: datetime, stored: datetime) -> bool:
+        """Return whether the run is one since a registration of its job.
 
-        An occurrence of the deleted job may be announced late, and a backfill or a replay names an instant of the past.
+        The registration governs instants after `since`, and requests from `stored` on (UTC). An occurrence of the deleted job may be
+        announced late, and a backfill or a replay names an instant of the past.
         """
-        return self.scheduled_time > registered_at if self.trigger == "cron" else self.actual_time >= registered_at
+        return self.scheduled_time > since if self.trigger == "cron" else self.actual_time >= stored
 
 
 class CronTriggered(OwnMessage, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from functools import reduce
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from ..definition import JobDefinition
 from ..events import (
     Defined,
-    DefinitionFact,
     Deleted,
     Due,
     Message,
@@ -20,6 +19,7 @@ from ..events import (
     Paused,
     Recorded,
     Resumed,
+    in_force_since,
 )
 from .timetables import Timetable
 
@@ -127,15 +127,14 @@ def evolve(state: Ledger, recorded: Recorded[Message]) -> Ledger:  # noqa: PLR09
     fact = recorded.message
     match fact:
         case Defined():
-            known = _known(fact, fact.since or recorded.time)
-            definitions = {**state.definitions, recorded.sequence: known}
-            return _govern(state, recorded, fact, recorded.sequence, definitions, paused=fact.paused)
+            definitions = {**state.definitions, recorded.sequence: _known(recorded)}
+            return _govern(state, recorded, recorded.sequence, definitions, paused=fact.paused)
         case Paused():
-            return _govern(state, recorded, fact, fact.definition, state.definitions, paused=True)
+            return _govern(state, recorded, fact.definition, state.definitions, paused=True)
         case Resumed():
-            return _govern(state, recorded, fact, fact.definition, state.definitions, paused=False)
+            return _govern(state, recorded, fact.definition, state.definitions, paused=False)
         case Deleted():
-            return _govern(state, recorded, fact, 0, state.definitions, paused=False)
+            return _govern(state, recorded, 0, state.definitions, paused=False)
         case Due():
             return _decided(state, fact, fact.scheduled_time, fact.scheduled_time)
         case Passed():
@@ -169,21 +168,21 @@ def missing_fact(state: Ledger) -> int | None:
     return next((r.definition for r in state.regimes if r.definition and r.definition not in state.definitions), None)
 
 
-def _known(fact: Defined, since: datetime) -> KnownDefinition:
-    timetable = Timetable.of(fact.definition)
+def _known(recorded: Recorded[Any]) -> KnownDefinition:
+    fact: Defined = recorded.message
+    since, timetable = in_force_since(recorded), Timetable.of(fact.definition)
     return KnownDefinition(since, timetable, fact.definition, fact.created_at, fact.creator, fact.anchor)
 
 
 def _govern(
     state: Ledger,
-    recorded: Recorded[Message],
-    fact: DefinitionFact,
+    recorded: Recorded[Any],
     definition: int,
     definitions: Mapping[int, KnownDefinition],
     *,
     paused: bool,
 ) -> Ledger:
-    since = fact.since or recorded.time
+    since, fact = in_force_since(recorded), recorded.message
     regimes = (*state.regimes, Regime(since, definition, paused, recorded.sequence, fact.previous))
     return _trimmed(Ledger(fact.job, regimes, definitions, state.watermark, state.last_fired))
 

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from .. import ledger
 from ..definition import JobDefinition
 from ..events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
+from ..events.ledger import in_force_since
 from ..ledger import PUNCTUALITY, JobNotFound, Ledger, Lookahead
 from ..ledger.instants import undecided_occurrences
 from ..replay import Decision, Gap
@@ -64,10 +67,13 @@ class TimeReplay:
         self._when = _DecisionTimes.of(self.recorded, self.since, self.absences, self.lookahead)
         if self.until > self.recorded.past.now:
             self._when.undecided_from = None  # in the future a ticker leads again
-        self._changes = [
-            change for change in self.recorded.changes if change.time <= self.until and not _is_of_ticker(change)
-        ][::-1]
         self._state = self.recorded.start
+        changes = [each for each in self.recorded.changes if each.time <= self.until and not _is_of_ticker(each)]
+        if self.definition is not None:  # no record says which of its instants precede a change
+            changes = [replace(change, time=in_force_since(change)) for change in changes]
+            self._state = ledger.fold((change for change in changes if change.time <= self.since), self._state)
+            changes = [change for change in changes if change.time > self.since]
+        self._changes = changes[::-1]
         exists = self._state.current is not None and self._state.current.definition
         is_new = not exists and not any(isinstance(change.message, Defined) for change in self._changes)
         if self.definition is not None and (exists or is_new):

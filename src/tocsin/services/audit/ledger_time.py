@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ...domain.definition import JobDefinition
 from ...domain.events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
+from ...domain.events.ledger import in_force_since
 from . import check
 from .check import Check, Debt, Proof, Taken, on
 from .enumerator import instants, interval_of
@@ -47,11 +48,6 @@ class Regime:
     paused: bool
     registered: datetime
     anchors: list[datetime]
-
-
-def in_force_since(recorded: Recorded[DefinitionFact]) -> datetime:
-    """Return the time from which a definition event says that it is in force."""
-    return recorded.message.since or recorded.time
 
 
 @dataclass(slots=True)

@@ -26,6 +26,7 @@ from ...domain.events import (
     Recorded,
     Skipped,
 )
+from ...domain.events.ledger import in_force_since
 from . import check
 from .check import Check, Debt, Key, Proof, Taken, on
 
@@ -54,8 +55,8 @@ class PublicEvents(Check):
         self._skips: dict[Skip, deque[Proof]] = defaultdict(deque)
         self._last: dict[str, CronTriggeredData] = {}
         """The run of each name that was announced last."""
-        self._registrations: dict[str, tuple[tuple[int, datetime], ...]] = {}
-        """The sequences and times of the registrations of each name, without its edits."""
+        self._registrations: dict[str, tuple[tuple[int, tuple[datetime, datetime]], ...]] = {}
+        """The registrations of each name, without its edits: its sequence, and the times from which it is in force and was stored."""
         self._restarts: dict[str, list[_Restart]] = defaultdict(list)
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}
@@ -91,17 +92,17 @@ class PublicEvents(Check):
     @on(Defined)
     def _defined(self, recorded: Recorded[Defined]) -> None:
         """Note a registration, from which runs are counted from 1."""
-        job = recorded.message.job
         if recorded.message.created_at is None:
-            self._registrations[job] = (*self._registrations.get(job, ()), (recorded.sequence, recorded.time))
+            job, times = recorded.message.job, (in_force_since(recorded), recorded.time)
+            self._registrations[job] = (*self._registrations.get(job, ()), (recorded.sequence, times))
 
     def _is_first(self, job: str, restart: _Restart) -> bool:
         """Return whether the run announced before a restart belongs to an earlier registration.
 
         The lock keeper announces a run when it has its lock, so a run of the deleted job may follow the first run of the new job.
         """
-        times = [at for sequence, at in self._registrations.get(job, ()) if sequence <= restart.definition]
-        return bool(times) and not restart.previous.ran_since(times[-1])
+        times = [times for sequence, times in self._registrations.get(job, ()) if sequence <= restart.definition]
+        return bool(times) and not restart.previous.ran_since(*times[-1])
 
     @on(Skipped)
     def _skipped(self, recorded: Recorded[Skipped]) -> None:

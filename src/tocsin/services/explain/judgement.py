@@ -197,7 +197,7 @@ def default_instant(past: Past) -> datetime:
     schedule = newest.schedule
     if schedule is None:
         return soon
-    if last is not None and (newest.silence is None or last > past.began(newest).fact.time):
+    if last is not None and (newest.silence is None or last > past.began(newest).since):
         return last
     return schedule.next_after(soon, anchor=past.anchor(newest, soon)) or soon
 
@@ -205,7 +205,7 @@ def default_instant(past: Past) -> datetime:
 def _meant(past: Past, local: datetime) -> list[tuple[datetime, bool]]:
     """Return the instants of a local time, by zone, and whether each exists."""
     reigns = [
-        (regime.fact.time, regime.until, regime.definition.timezone)
+        (regime.since, regime.until, regime.definition.timezone)
         for regime in past.regimes
         if regime.definition is not None
     ]
@@ -231,7 +231,7 @@ def _judged(past: Past, at: datetime, *, local: datetime | None = None) -> Answe
     if regime is None:
         first = past.regimes[0]
         timezone = first.definition.timezone if first.definition else "UTC"
-        answer = Answer(past.job, at, timezone, "before-the-job", since=first.fact.time, by=first.fact.message.by)
+        answer = Answer(past.job, at, timezone, "before-the-job", since=first.since, by=first.fact.message.by)
         return replace(answer, facts=(first.fact,))
     schedule = regime.schedule
     if regime.definition is None or schedule is None:
@@ -252,7 +252,7 @@ def _judged(past: Past, at: datetime, *, local: datetime | None = None) -> Answe
         definition=regime.sequence,
         skipped_local=meant.skipped_local if meant else local,
         repeated=is_repeated(regime.definition.timezone, at),
-        before=schedule.latest_until(shown - INSTANT, after=regime.fact.time, anchor=origin),
+        before=schedule.latest_until(shown - INSTANT, after=regime.since, anchor=origin),
         after=schedule.next_after(shown, anchor=origin),
         facts=(regime.fact,),
     )
@@ -270,10 +270,10 @@ def _without_schedule(past: Past, regime: InForce, at: datetime) -> Answer:
     fact = regime.fact
     if regime.definition is not None:
         zone = regime.definition.timezone
-        return Answer(past.job, at, zone, "on-demand", definition=regime.sequence, since=fact.time, facts=(fact,))
+        return Answer(past.job, at, zone, "on-demand", definition=regime.sequence, since=regime.since, facts=(fact,))
     earlier = (earlier.definition for earlier in reversed(past.regimes))
     timezone = next((definition.timezone for definition in earlier if definition is not None), "UTC")
-    answer = Answer(past.job, at, timezone, "after-deletion", since=fact.time, facts=(fact,))
+    answer = Answer(past.job, at, timezone, "after-deletion", since=regime.since, facts=(fact,))
     return replace(answer, by=fact.message.by, reason=fact.message.reason)
 
 
@@ -319,4 +319,4 @@ def _decided(past: Past, regime: InForce, answer: Answer, decision: Recorded[Dec
 def _with_blame(answer: Answer, regime: InForce) -> Answer:
     fact = regime.fact
     facts = answer.facts if fact in answer.facts else (fact, *answer.facts)
-    return replace(answer, since=fact.time, by=fact.message.by, reason=fact.message.reason, facts=facts)
+    return replace(answer, since=regime.since, by=fact.message.by, reason=fact.message.reason, facts=facts)

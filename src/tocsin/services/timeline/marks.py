@@ -107,7 +107,7 @@ def _passed(past: Past, decision: Recorded[Decision], fact: Passed, window: Wind
     reason = past.reason_of(regime) if fact.reason == "paused" else None
     if schedule is not None:
         # After a deletion, `start` lies before the definition.
-        after = max(fact.start, regime.fact.time, window.since - INSTANT)
+        after = max(fact.start, regime.since, window.since - INSTANT)
         until, anchor = min(fact.until, window.until - INSTANT), past.anchor(regime, fact.until)
         named = [*schedule.occurrences(after, until, anchor=anchor)]
         yield from _named(named, verdict, reason, decision.time)
@@ -173,12 +173,12 @@ class Buckets:
         for known in reversed(past.regimes):
             newest_first[known.sequence].append(known)
         for span in passed:
-            regime = next((known for known in newest_first[span.definition] if known.fact.time < span.until), None)
+            regime = next((known for known in newest_first[span.definition] if known.since < span.until), None)
             if regime is None or not past.has_seen(span.definition):
                 continue
             verdict = cast("NotFired", span.reason)
             # After a deletion, the span begins before the definition.
-            start = max(span.start, regime.fact.time) + INSTANT
+            start = max(span.start, regime.since) + INSTANT
             first, last = self._number(start), self._number(span.until)
             if first == last and first is not None:
                 self._counts[first][verdict] += span.total

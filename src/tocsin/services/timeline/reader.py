@@ -158,7 +158,7 @@ class TimelineReader:
         seen = [regime for regime in past.regimes if past.is_seen(regime)]
         own = next((regime.definition.retention for regime in reversed(seen) if regime.definition is not None), None)
         kept_since = past.now - (self.retention if own is None else timedelta(seconds=own))
-        return max(window.since, seen[0].fact.time) < kept_since
+        return max(window.since, seen[0].since) < kept_since
 
 
 def gaps_of(leadership: Iterable[LeaderChange], window: Window, now: datetime) -> list[Span]:

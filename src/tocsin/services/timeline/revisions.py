@@ -1,6 +1,6 @@
 """The changes to a job's definition."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Literal, TypeAlias
 
@@ -43,9 +43,9 @@ class JobRevision(TimelineVersion):
 
 def versions_of(past: Past, window: Window) -> list[TimelineVersion]:
     """Return the changes that the caller sees in a window, and the last before it."""
-    seen = [regime for regime in past.regimes if past.is_seen(regime) and regime.fact.time < window.until]
+    seen = [regime for regime in past.regimes if past.is_seen(regime) and regime.since < window.until]
     first = next((n for n, regime in enumerate(seen) if regime.until is None or regime.until > window.since), 0)
-    return [_version(regime.fact) for regime in seen[first:]]
+    return [replace(_version(regime.fact), at=regime.since) for regime in seen[first:]]
 
 
 def revisions_of(past: Past, *, before: int | None = None, limit: int | None = None) -> list[JobRevision]:

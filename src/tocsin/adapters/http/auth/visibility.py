@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from .... import subjects
 from ....domain import events
@@ -85,17 +85,17 @@ class Run:
 class KnownDefinition:
     """The owner and the viewers in a `defined` event. Implements `access.Owned`."""
 
-    def __init__(self, recorded: Recorded[Message], fact: events.Defined) -> None:
-        self.stored_at = recorded.time
+    def __init__(self, recorded: Recorded[events.Defined]) -> None:
+        self.stored_at, fact = recorded.time, recorded.message
         self.previous = fact.previous
         self.definition: JobDefinition = fact.definition
         self.created_by = fact.creator
-        self.registered_at = fact.created_at or recorded.time
+        self.registered_at = fact.created_at or events.in_force_since(recorded)
 
     @classmethod
     def of(cls, recorded: Recorded[Message] | Recorded[events.DefinitionFact]) -> "KnownDefinition | None":
         """Return the definition in an event; None: the event is of another type."""
-        return cls(recorded, recorded.message) if isinstance(recorded.message, events.Defined) else None
+        return cls(cast("Recorded[events.Defined]", recorded)) if isinstance(recorded.message, events.Defined) else None
 
 
 class Visibility:
