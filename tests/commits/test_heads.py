@@ -1,5 +1,6 @@
 """Places where processes begin to read the log, and guards of processes that did not read its beginning."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
@@ -132,6 +133,19 @@ async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -
             await reader.append(defined("new"), expect=0)
             assert [one.message for one in await reader.load("ledger.job-2.>")] == [defined("job-2")]
         assert min(world.log.followed) >= place.sequence
+
+
+async def test_half_replaced_snapshot_is_read_once(world: World) -> None:
+    """Its head stands while its parts are of the next snapshot, whose writer may have died."""
+    async with world.deciding() as (view, loop):
+        number = await view.append(AgentSwitched(name="x", enabled=False), expect=0)
+        await world.save(loop)
+        await world.show(loop.head)
+        for key in await world.projections.entries(Bucket.SNAPSHOTS):
+            if key.startswith("fold.") and not key.endswith(".head"):
+                await world.projections.put(Bucket.SNAPSHOTS, key, b"of the next")
+        async with world.reading() as reader, asyncio.timeout(20):
+            assert [one.sequence for one in await reader.load("agent.x.all.>")] == [number]
 
 
 @pytest.mark.parametrize("what", ["unsigned", "other key", "other partition", "other log", "damaged", "old copy"])

@@ -64,6 +64,8 @@ class ScopeTails:
         self._fold = fold
         self._snapshots = snapshots
         self.base: _Base | None = None
+        self._unreadable: set[str] = set()
+        """The digests of snapshots that were damaged, or half replaced."""
 
     async def standing(self, scope: str, upto: int) -> list[Recorded[Message]] | None:
         """Return the newest events of a scope that does not leave the fold, oldest first.
@@ -97,7 +99,8 @@ class ScopeTails:
             base = self.base = self.base or await self._find(upto)
             try:
                 return base.number, await self._events(base, filters)
-            except UnreadableSnapshot:  # a newer snapshot has its place
+            except UnreadableSnapshot:  # a newer snapshot gets its place, or its writer died
+                self._unreadable.update(() if base.place is None else (base.place.digest,))
                 self.base = None
             except (_BrokenScope, subjects.DecodeError):
                 return 0, []
@@ -106,6 +109,8 @@ class ScopeTails:
         """Return the newest snapshot that a commit names; without one, the log's beginning."""
         for place in await self._snapshots.places():
             number = place.head.log.number
+            if place.digest in self._unreadable:
+                continue
             if number <= upto and (place.digest in self._fold().snapshots or await self._is_named(place, upto)):
                 return _Base(place)
         return _Base()
