@@ -136,10 +136,13 @@ async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -
 
 
 async def test_half_replaced_snapshot_is_read_once(world: World) -> None:
-    """Its head stands while its parts are of the next snapshot, whose writer may have died."""
+    """The head of a snapshot stands while its parts are of the next, whose writer may have died."""
     async with world.deciding() as (view, loop):
         number = await view.append(AgentSwitched(name="x", enabled=False), expect=0)
+        for job in range(20):
+            await view.append(defined(f"job-{job}"), expect=0)
         await world.save(loop)
+        assert await world.projections.get(Bucket.SNAPSHOTS, "fold.0.head")
         await world.show(loop.head)
         for key in await world.projections.entries(Bucket.SNAPSHOTS):
             if key.startswith("fold.") and not key.endswith(".head"):
