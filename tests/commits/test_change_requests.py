@@ -47,10 +47,11 @@ async def taken(loop: CommitLoop, sequence: int) -> None:
 
 
 class FollowedLog(InMemoryCommitLog):
-    """Counts its followers, and answers no reader while it is down."""
+    """Counts its followers, and answers no process while it is down."""
 
     followers = 0
     is_down = False
+    is_stuck = False
 
     @override
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
@@ -62,6 +63,8 @@ class FollowedLog(InMemoryCommitLog):
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
         self.followers += 1
         try:
+            if self.is_stuck:
+                await asyncio.Event().wait()
             async for batch in super().follow(partition, after=after):
                 yield batch
         finally:
@@ -298,3 +301,17 @@ async def test_idle_reader_reports_an_outage(world: World, monkeypatch: pytest.M
             await reader.tail("ledger.a.>")
         world.log.is_down = False
         assert await reader.tail("ledger.a.>") == 1
+
+
+async def test_outage_while_a_reader_begins_is_reported(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reader, "IDLE_S", 0.02)
+    monkeypatch.setattr(log_reader, "LOOKS_AGAIN_S", 0.02)
+    async with world.deciding(), world.reading() as reader:
+        await reader.append(defined("a"), expect=0)
+        await until(lambda: world.log.followers == 1)
+        world.log.is_stuck = True  # it answered when the reader began
+        asked = asyncio.create_task(reader.tail("ledger.a.>"))
+        await until(lambda: world.log.followers > 1)
+        world.log.is_down = True
+        with pytest.raises(LogUnavailable):
+            await asyncio.wait_for(asked, 20)

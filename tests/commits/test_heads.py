@@ -136,7 +136,7 @@ async def test_process_without_stages_or_head_begins_at_snapshot(world: World) -
 
 
 async def test_half_replaced_snapshot_is_read_once(world: World) -> None:
-    """The head of a snapshot stands while its parts are of the next, whose writer may have died."""
+    """The head of a snapshot stands while its parts are of the next snapshot, and its writer may have died."""
     async with world.deciding() as (view, loop):
         number = await view.append(AgentSwitched(name="x", enabled=False), expect=0)
         for job in range(20):

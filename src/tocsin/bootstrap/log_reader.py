@@ -6,7 +6,7 @@ costs CPU, and begins again at a newer place when a part needs it.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -31,6 +31,8 @@ from ..subjects import COMMITS
 T = TypeVar("T")
 IDLE_S: Final = 1.0
 """Seconds after which a reader ends that no part needs."""
+LOOKS_AGAIN_S: Final = 2.0
+"""Seconds after which a part that waits for the reader looks whether the log answers."""
 PAUSE_S: Final = 0.5
 _NAMED: Final = SUBJECTS[NamedSnapshot]
 
@@ -194,7 +196,8 @@ class LogReader:
     async def _catch_up(self) -> None:
         assert self._chain is not None  # noqa: S101 - for the type checker: it has begun
         while (stored := await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)) is not None:
-            await self._chain.reached(stored.sequence)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._chain.reached(stored.sequence), LOOKS_AGAIN_S)
 
     async def store(self, writes: Sequence[Append]) -> list[Written]:
         """Have the registrar store decisions; return the result of each."""
@@ -204,9 +207,11 @@ class LogReader:
         """Do work while the reader reads."""
         self._waiting += 1
         try:
-            if self._chain is not None and not self._begun.is_set():  # an outage is an error here, not a wait
-                await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)
-            await self.begin()
+            while not self._begun.is_set():
+                if self._chain is not None:  # an outage is an error here, not a wait
+                    await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.begin(), LOOKS_AGAIN_S)
             return await work()
         finally:
             self._waiting -= 1
