@@ -114,13 +114,16 @@ class InMemoryEventLog:
         return sequences[0]
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
-        stream = self._streams[subjects.stream_of(scope)]
-        return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
+        return self._load(scope)
 
     async def load_each(self, *scopes: str) -> Loaded:
-        facts = [await self.load(scope) for scope in scopes]
+        facts = [self._load(scope) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
+
+    def _load(self, scope: str) -> list[Recorded[Message]]:
+        stream = self._streams[subjects.stream_of(scope)]
+        return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
 
     async def tail(self, scope: str) -> int:
         entry = self._streams[subjects.stream_of(scope)].last(scope)

@@ -21,10 +21,12 @@ async def receive_webhook(here: Here, request: Request, path: str) -> Response:
     _require_json(request, body)
     try:
         signed = await here.webhooks.accept(f"/hooks/{path}", dict(request.headers), body)
-    except (WebhookRefused, WrongDelivery) as error:
+    except WebhookRefused as error:
         await count_request(request, f"refused:{source_of(request)}")
-        status, kind = (401, "webhook-refused") if isinstance(error, WebhookRefused) else (400, "bad-request")
-        raise Problem(status, kind, str(error)) from None
+        raise Problem(401, "webhook-refused", str(error)) from None
+    except WrongDelivery as error:
+        await count_request(request, f"refused:{source_of(request)}")
+        raise Problem(400, "bad-request", str(error)) from None
     await count_request(request, f"webhook:{signed.webhook.path}")
     try:
         await here.webhooks.store(signed)
