@@ -29,7 +29,7 @@ from ..ports.commit_log import CommitLog
 from ..subjects import COMMITS
 
 T = TypeVar("T")
-IDLE_S: Final = 1.0
+IDLE_S: Final = 5.0
 """Seconds after which a reader ends that no part needs."""
 LOOKS_AGAIN_S: Final = 2.0
 """Seconds after which a part that waits for the reader looks whether the log answers."""
@@ -152,6 +152,7 @@ class LogReader:
         self._projections = projections
         self._name = name
         self._wanted, self._begun = asyncio.Event(), asyncio.Event()
+        self._looking = asyncio.Lock()
         self._waiting = 0
         """The parts that wait for a commit."""
         self._used_at = of.clock.monotonic()
@@ -206,10 +207,12 @@ class LogReader:
     async def _held(self, work: Callable[[], Awaitable[T]]) -> T:
         """Do work while the reader reads."""
         self._waiting += 1
+        self._wanted.set()
         try:
             while not self._begun.is_set():
-                if self._chain is not None:  # an outage is an error here, not a wait
-                    await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)
+                async with self._looking:  # the answer may be a whole commit: of many parts that wait, one looks
+                    if self._chain is not None and not self._begun.is_set():  # an outage is an error, not a wait
+                        await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self.begin(), LOOKS_AGAIN_S)
             return await work()
