@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
 
-from .. import telemetry
+from .. import subjects, telemetry
 from ..domain.commit import FORMAT, Commit, LogHead, Taken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Began, LogEvent, Waits, decode, is_log_event
@@ -40,7 +40,6 @@ from .snapshots import FoldPlace, Loaded
 from .stage import BoundStage
 from .stage_leases import StageLeases
 from .step import Step
-from .turns import is_change
 from .watcher import NobodyWatches, Shown, Watcher
 from .write_turns import WriteTurns
 
@@ -159,7 +158,7 @@ class CommitLoop:
         The stream has no sequences between this input and the input before.
         """
         self.pending.arrive(stream.value, recorded)
-        if stream is Stream.REQUESTS and is_change(recorded.subject):
+        if stream is Stream.REQUESTS and subjects.is_change(recorded.subject):
             self.pending.heed(recorded, self._leadership.now())
         self._changed.set()
 

@@ -58,12 +58,13 @@ class View:
 
 def _registered(fold: Fold, key: tuple[str, int]) -> tuple[datetime, datetime]:
     defined = fold.definitions[key]
-    since = defined.message.created_at or in_force_since(defined)
+    since = defined.message.created_at
+    if since is None:
+        return in_force_since(defined), defined.time
     # After many edits, the registration itself has left.
     changes: Iterable[Recorded[Any]] = fold.ledgers[subjects.ledger(key[0])].changes
     first = (one for one in changes if type(one.message) is Defined and one.message.created_at is None)
-    stored = (one.time for one in first if in_force_since(one) == since)
-    return since, next(stored, since)
+    return since, next((one.time for one in first if in_force_since(one) == since), since)
 
 
 def _newest_shard_map(fold: Fold) -> tuple[int, Any]:

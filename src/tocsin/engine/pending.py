@@ -118,7 +118,7 @@ class Pending:
         return alarm
 
     def _is_early(self, cause: Cause) -> bool:
-        """Hold a message whose job waits for a change; return whether it is held."""
+        """Return whether a message was held, because its job waits for a change."""
         if not isinstance(cause, MessageCause) or kind_of(cause.source, cause.recorded.subject) is Kind.REPORTS:
             return False
         is_early = self._awaited.holds(subjects.job_of(cause.recorded.subject), cause)
@@ -141,7 +141,7 @@ class Pending:
         `is_reading`: as in `Turns.next`.
         """
         if (until := self._awaited.until) is not None and until <= now:
-            self._turns.put_back(self._awaited.end(lambda _, until: until <= now))
+            self._turns.put_back(self._awaited.end(lambda _, end: end <= now))
         awaits = self._awaited.until is not None
         due = partial(self._due if awaits else self._agenda.next_due, now)
         while True:
@@ -256,9 +256,9 @@ class Pending:
             gone += self._let_go(lambda held: held.by in lost)
             self._ripe.forget_turns(call.waits for call in gone if call.waits is not None)
             self._standby.put(call for call in gone if call.waits is None)
-            for call in gone:
-                if call.by == REGISTRAR and call.source != EVENTS:
-                    self.heed(call.recorded, now)
+            changes = (call for call in gone if call.by == REGISTRAR and call.source != EVENTS)
+            for call in sorted(changes, key=lambda call: call.place):
+                self.heed(call.recorded, now)
             self._events = deque(call for call in self._events if call.by in led)
             self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
         for call in self._standby.take(gained):

@@ -37,8 +37,6 @@ SHARES: Final = {Kind.REPORTS: 4, Kind.TIMES: 2, Kind.OPERATORS: 1, Kind.RUNS: 1
 _STRIDES: Final = [sum(SHARES.values()) / SHARES[kind] for kind in Kind]
 _REPORTING: Final = frozenset({EVENTS, Stream.REPORTS.value})
 _RUNS: Final = frozenset({"trigger", "enqueue"})
-_CHANGE: Final = "change."
-"""The beginning of the subjects of requests that change a job, or what its executions depend on."""
 
 
 def kind_of(source: str, subject: str) -> Kind:
@@ -245,7 +243,7 @@ class AwaitedChanges:
 
     def __init__(self) -> None:
         self._changes: dict[str, dict[int, datetime]] = {}
-        """The times (UTC) of requests of changes, by job and sequence."""
+        """The times (UTC) of requests of changes, by job and sequence, oldest first."""
         self._entries: list[tuple[datetime, str, int]] = []
         """The time (UTC) up to which each change is awaited, with its job and sequence."""
         self._held: dict[str, list[MessageCause]] = {}
@@ -257,10 +255,10 @@ class AwaitedChanges:
         return self._entries[0][0] if self._entries else None
 
     def add(self, job: str, sequence: int, at: datetime, now: datetime) -> None:
-        """Await a change of a job, requested at a time (UTC)."""
-        changes = self._changes.get(job, {})
-        if sequence not in changes and len(self._entries) < MAX_AWAITED:
-            self._changes[job] = changes | {sequence: at}
+        """Await a change of a job, requested at a time (UTC); changes come in order."""
+        newest = next(reversed(self._changes.get(job, {})), 0)
+        if sequence > newest and len(self._entries) < MAX_AWAITED:
+            self._changes.setdefault(job, {})[sequence] = at
             self._entries.append((now + AWAITED_FOR, job, sequence))
 
     def is_before(self, job: str, at: datetime) -> bool:
@@ -268,11 +266,11 @@ class AwaitedChanges:
         return any(requested <= at for requested in self._changes.get(job, {}).values())
 
     def holds(self, job: str, call: MessageCause) -> bool:
-        """Hold a message after a change of its job; return whether it is held."""
+        """Hold a message after a change of its job; return whether the message is held."""
         changes = self._changes.get(job, {})
         is_request = call.source == Stream.REQUESTS  # which has an order
         is_newer = (
-            min(changes, default=call.place) < call.place if is_request else self.is_before(job, call.recorded.time)
+            next(iter(changes), call.place) < call.place if is_request else self.is_before(job, call.recorded.time)
         )
         if is_newer:
             self._held.setdefault(job, []).append(call)
@@ -302,13 +300,8 @@ class AwaitedChanges:
         return sorted(calls, key=lambda call: (call.source, call.place))
 
 
-def is_change(subject: str) -> bool:
-    """Return whether a subject is of a request to change a job."""
-    return subject.startswith(_CHANGE)
-
-
 def _is_change(call: MessageCause) -> bool:
-    return is_change(call.recorded.subject)
+    return subjects.is_change(call.recorded.subject)
 
 
 def _job_of(call: MessageCause) -> str:

@@ -305,16 +305,13 @@ _USUAL_SUBJECT: Final = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 
 
 def check_size(subject: str, body: bytes) -> None:
-    """Reject a request that only a change may be as large as.
+    """Reject a request that is too large, unless the request changes a job.
 
     Raises:
         MessageTooLarge: it is larger than an input may be.
     """
-    if (
-        len(body) > MAX_INPUT_SIZE
-        and subjects.stream_of(subject) is Stream.REQUESTS
-        and not subject.startswith("change.")
-    ):
+    is_large = len(body) > MAX_INPUT_SIZE and not subjects.is_change(subject)
+    if is_large and subjects.stream_of(subject) is Stream.REQUESTS:
         reason = f"the request has {len(body):,} bytes, and at most {MAX_INPUT_SIZE:,} are allowed"
         raise MessageTooLarge(f"{subject}: {reason}", reason)
 

@@ -192,7 +192,7 @@ _MODELS: Final[dict[str, type[e.Message]]] = {
 
 
 MAX_KNOWN: Final = 1_024
-"""Subjects whose jobs and turns are remembered: the triggers of a job have one subject."""
+"""Subjects with a remembered job and turn: the triggers of a job have one subject."""
 
 
 @lru_cache(MAX_KNOWN)
@@ -270,6 +270,11 @@ def turn_of(subject: str) -> tuple[str, str]:
 def is_trigger(subject: str) -> bool:
     """Return whether a subject belongs to a trigger, of any publisher."""
     return request_subject(subject).startswith("trigger.")
+
+
+def is_change(subject: str) -> bool:
+    """Return whether a subject belongs to a request for a change of a job."""
+    return subject.startswith("change.")
 
 
 def event_type(subject: str) -> str:
