@@ -203,7 +203,7 @@ class Declarations:
     ) -> None:
         """Start without jobs.
 
-        `defaults`: fields of jobs that do not write them. `calendars`: those that jobs may name.
+        `defaults`: fields of jobs that do not write them. `calendars`: for jobs to name.
 
         Raises:
             DefinitionError: the name or a calendar is invalid.

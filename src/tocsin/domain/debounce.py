@@ -48,7 +48,7 @@ class KeyCount(CheckedMessage):
 def count_key(count: KeyCount, before: int | None, now: int, *, kept: int, most: int) -> KeyCount | None:
     """Return the count after the window of a key opened; None: there is no room.
 
-    `before`: the hour in which the last window of the key opened, if it is still kept; `now`: this hour. `kept`: the hours for which a
+    `before`: the hour in which the last window of the key opened, if the hour is still kept; `now`: this hour. `kept`: the hours for which a
     window is kept at most. `most`: the number of keys that may have a window.
     """
     hours = {hour: number for hour, number in count.hours.items() if hour >= now - kept}

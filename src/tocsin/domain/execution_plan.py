@@ -137,7 +137,7 @@ def from_replay(
     """Plan the execution that a replay requests, by the definition in force now.
 
     `original`: the execution that failed, or the trigger that could not be used. `definition` is in force now, under `sequence` in the
-    ledger. `before`: the definition that the failed execution was planned by; input that equals it is not repeated.
+    ledger. `before`: the definition by which the failed execution was planned; its input is not repeated.
     """
     fact = replayed.message
     wish = _Wish(

@@ -23,7 +23,7 @@ JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 class JobRecord:
     """One job.
 
-    `changed_at` is the time from which its last definition event is in force; `decided_until` is the time up to which its instants are
+    `changed_at` is the time from which the last definition event is in force; `decided_until` is the time up to which its instants are
     decided. A process that keeps many records may drop the `definition`, because time needs only the `timetable`.
     """
 

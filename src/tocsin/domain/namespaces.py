@@ -231,7 +231,7 @@ def check_job_quotas(
 ) -> None:
     """Refuse new jobs beyond the quota `max_jobs` of their namespaces (`limits`).
 
-    `registered`: the number of registered jobs, by namespace of a new job, with those that are deleted.
+    `registered`: the number of registered jobs, by namespace of a new job, with deleted jobs.
 
     Raises:
         DefinitionError: with a problem for each such namespace.

@@ -51,7 +51,7 @@ Verdict: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A definition as long as it is in force.
+    """A definition while the definition is in force.
 
     `until`: None: it is still in force.
     """

@@ -69,7 +69,7 @@ class SpanEvent(msgspec.Struct, frozen=True):
 class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A part of an execution that has ended.
 
-    Its times (UTC) are those of stored events.
+    Its times (UTC) are the times of stored events.
     """
 
     name: str

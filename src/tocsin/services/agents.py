@@ -29,7 +29,7 @@ class AgentRegistry:
         self._projections = projections
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """Return all workers, or those of a name or id.
+        """Return all workers, or the workers of a name or id.
 
         Workers that do not register are among them.
 

@@ -10,7 +10,7 @@ from ..ports import EventLog
 
 
 async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
-    """Return agents, of which the leader says that it leads."""
+    """Return agents, with a mark on the leader."""
     if not any(agent.leader_candidate for agent in agents):
         return list(agents)
     newest = await log.last(subjects.ownership(EXECUTOR))

@@ -33,8 +33,8 @@ OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 class InstallationOperator:
     """Operations on queues, agents, shards, namespaces, the policy and notifications.
 
-    Each raises what its service raises: NotFound for a name or an id that nothing has, SequenceConflict for another version than the
-    expected one, and WrongShardMap, WrongNamespaces, DefinitionError or OperationError for what is refused.
+    Each raises what its service raises: NotFound for an unknown name or id, SequenceConflict for another version than the
+    expected one, and WrongShardMap, WrongNamespaces, DefinitionError or OperationError for a refused request.
     """
 
     def __init__(  # noqa: PLR0913 - each is a part of the installation
@@ -84,7 +84,7 @@ class InstallationOperator:
         return await Namespaces(self._log).newest()
 
     async def namespace(self, name: str) -> NamespaceDetails:
-        """Return a declared namespace, with what it holds and what it used today."""
+        """Return a declared namespace, with its contents and its use of today."""
         declared = (await Namespaces(self._log).newest()).named(name)
         definitions = [job.definition for job in await self._registry.jobs()]
         return await details(declared, definitions, self._projections, self._clock)
@@ -102,7 +102,7 @@ class InstallationOperator:
         return await Namespaces(self._log).apply(namespaces, check=check, by=self._by, reason=reason)
 
     async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
-        """Return all agents, or those of a name or id."""
+        """Return all agents, or the agents of a name or id."""
         return await self._agents.agents(name)
 
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:

@@ -32,7 +32,7 @@ class Unserved:
     nearest: str | None = None
     """The most similar function that a worker of the queue has, or the most similar queue that a worker reads."""
     elsewhere: str | None = None
-    """A queue whose workers have the function."""
+    """Another queue with workers for the function."""
     ungranted: str | None = None
     """The name of an agent that has the function and may not get its tasks."""
     inactive: tuple[str, ...] = ()

@@ -121,7 +121,7 @@ class Settings(DocumentedModel, BaseSettings):
         return "worker", *agents, "public", *programs, *executors
 
     def announced_to(self, program: str) -> dict[str, tuple[str, ...]] | None:
-        """Return a program's namespaces with the jobs whose events it receives; None: none."""
+        """Return a program's namespaces, with the jobs that the program hears; None: no namespace."""
         bound = {name: users.announced for name, users in self.namespaces.items() if program in users.programs}
         return bound or None
 

@@ -42,7 +42,7 @@ class _NotPlain(ValueError):
 
 
 def outcome_of(returned: object, redact: Callable[[str], str] = str) -> Succeeded | Failed:
-    """Convert a return value into an outcome; one that cannot be stored is not retried."""
+    """Convert a return value into an outcome; an unstorable value fails without a retry."""
     if returned is None:
         return Succeeded(None)
     try:

@@ -73,7 +73,7 @@ commands = st.lists(
 
 
 def lived(start: datetime, first: dict[str, object], then: list[Command]) -> Past:
-    """A past from commands; one that does not apply is left out.
+    """A past from commands; inapplicable commands are left out.
 
     A change after a wait was requested before it.
     """

@@ -83,7 +83,7 @@ class History:
     pauses: tuple[tuple[float, float], ...] = ()
     """Hours between which the queue `default` is paused; tasks start after it."""
     job_pauses: tuple[tuple[float, float], ...] = ()
-    """Hours at which a pause of the first job is requested, and at which it is stored."""
+    """Hours at which a pause of the first job is requested, and at which the pause is stored."""
     _events: list[tuple[datetime, int, str, tuple[Any, ...]]] = field(default_factory=list)
     _number: int = 0
     _read_upto: int = 0

@@ -164,7 +164,7 @@ def _work(event: Any, source: str, place: str, first: date, last: date) -> Work:
     """Return the work to expand an event between two days, counted before it is expanded.
 
     The library searches a rule day by day from its first event on, and a rule that names no day up to the year 9999. Here the same search
-    runs 400 years or a multiple of them later, where the calendar is the same: so it soon meets the last year that a date can have.
+    runs in a later year with the same calendar, 400 years or a multiple of 400 years on: it soon meets the last year of dates.
     """
     rule, dates = event.get("RRULE"), len(_dates(event, "RDATE"))
     if rule is None:

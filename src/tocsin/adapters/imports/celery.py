@@ -182,7 +182,7 @@ class _Reader:
             self.elsewhere.append((given.lineno, f"`{str(name)[:100]}`"))
 
     def _changes(self, owner: ast.expr, method: str, node: ast.Call, block: str) -> bool:
-        """Read the call of a schedule's or an entry's method; return whether it is one."""
+        """Read a call of a schedule's or an entry's method; False: another call."""
         if not self._is_schedule(owner):
             return method in _CHANGING and self._change(owner, node.lineno)
         if method == "update":

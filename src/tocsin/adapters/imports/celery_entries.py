@@ -169,7 +169,7 @@ class Routes:
         """The settings that are not followed, each with its line and its source."""
         self._routers: list[dict[str, Any]] = []
         routes = [*_settings(module, _ROUTES)]
-        # Of several it is not known which counts, and a target sets a part only.
+        # Which of several settings counts is unknown, and a target sets a part only.
         is_whole = len(routes) == 1 and not isinstance(getattr(routes[0], "ctx", None), ast.Store)
         if not is_whole or not self._read(values.of(routes[0])):
             self.unread += [(node.lineno, source_of(node)) for node in routes]

@@ -170,7 +170,7 @@ def settings_note(drafts: list[Draft]) -> str | None:
     accounts = {work["service_account"] for work in works if "service_account" in work}
     return worker_note(
         "container",
-        # The first is that of jobs without one.
+        # Jobs without a namespace get the first.
         namespaces=sorted(namespaces, key=lambda name: (name != "default", name)),
         images=sorted(images),
         service_accounts=sorted(accounts),

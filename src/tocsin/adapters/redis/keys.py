@@ -237,7 +237,7 @@ def job_row(text: str) -> JobRow:
 
 
 def aware(time: datetime) -> datetime:
-    """Return an instant in UTC; without a zone, it is one already."""
+    """Return an instant in UTC; an instant without a zone is in UTC already."""
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
 
 

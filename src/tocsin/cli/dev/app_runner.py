@@ -38,7 +38,7 @@ class AppRunner:
     ) -> None:
         """Name the application as MODULE:ATTRIBUTE; nothing is imported yet.
 
-        `secrets`: those that its inputs may refer to, beside those in its code. `say`: prints a line.
+        `secrets`: for references in inputs, beside the secrets in the code. `say`: prints a line.
         """
         self._target = target
         self._secrets = list(secrets)
@@ -53,7 +53,7 @@ class AppRunner:
 
     @asynccontextmanager
     async def imported(self) -> AsyncIterator[None]:
-        """Import the application, or raise `AppRefused`; no process of it outlives the block."""
+        """Import the application, or raise `AppRefused`; no process of the application outlives the block."""
         self._files.begin()
         self._current = await self._imported()
         try:

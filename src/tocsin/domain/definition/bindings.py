@@ -82,7 +82,7 @@ def bound_arguments(
     """Return the arguments of a step's handler by name.
 
     An argument whose key is absent in the input is left out, so that the handler's default applies. The secrets of `input` are resolved;
-    `resolve` resolves those of a constant. `upstream`: the results of the steps before it.
+    `resolve` resolves secrets of a constant. `upstream`: the results of the steps before it.
 
     Raises:
         BindingError: a result was left out, because all together are too large; a key in a list is absent; values that are taken

@@ -316,7 +316,7 @@ def check_input(
 
     Only a definition may refer to a secret: who may trigger a job may not choose which secrets its handler gets.
 
-    The keys of `input` override those of the job's. `args`: None: the job's. `written`: the part of them that the requester wrote; None: all.
+    The keys of `input` override the keys of the job's input. `args`: None: the job's. `written`: the part of both by the requester; None: everything.
 
     Raises:
         DefinitionError: it is not plain JSON, is too large, refers to secrets, or does not fit `input_schema`.

@@ -28,7 +28,7 @@ class DefinitionFact(LedgerFact):
     reason: str | None = None
     """The reason that the caller gave."""
     since: datetime | None = None
-    """The time from which it is in force (UTC); absent: the time at which the log stores it."""
+    """The time (UTC) from which the change is in force; absent: the time at which the log stores the event."""
 
 
 def in_force_since(recorded: Recorded[DefinitionFact]) -> datetime:

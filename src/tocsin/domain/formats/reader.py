@@ -111,7 +111,7 @@ def read(
     A document is a mapping with `jobs`, a list of jobs, or one job. Beside `jobs`, keys that begin with `x-` (a place
     for YAML anchors) and `$schema` are ignored, and so is `calendars`, which the reader of files resolves.
 
-    `source`: the file, for the problems. `calendars`: those that jobs may name. `connection`: as of `read_job`.
+    `source`: the file, for the problems. `calendars`: for jobs to name. `connection`: as of `read_job`.
 
     Raises:
         DefinitionError: with the problems of all jobs.

@@ -1,4 +1,7 @@
-"""Decisions on the definition of a job."""
+"""Decisions on the definition of a job.
+
+A pause, a resumption and a deletion raise JobNotFound if the job does not exist.
+"""
 
 from datetime import datetime
 
@@ -133,7 +136,7 @@ def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | No
 
 
 def _existing(state: Ledger, job: str) -> Regime:
-    """Return what is in force for a job that exists; raise JobNotFound otherwise."""
+    """Return the regime in force; raise JobNotFound if the job does not exist."""
     if state.current is None or not state.current.definition:
         raise JobNotFound(job)
     return state.current

@@ -56,7 +56,7 @@ class PublicEvents(Check):
         self._last: dict[str, CronTriggeredData] = {}
         """The run of each name that was announced last."""
         self._registrations: dict[str, tuple[tuple[int, tuple[datetime, datetime]], ...]] = {}
-        """The registrations of each name, without its edits: its sequence, and the times from which it is in force and was stored."""
+        """The registrations of each name, without edits: the sequence, and the times from which a registration is in force and was stored."""
         self._restarts: dict[str, list[_Restart]] = defaultdict(list)
         self._missed: dict[Span, Proof] = {}
         self._told: dict[Span, Proof] = {}

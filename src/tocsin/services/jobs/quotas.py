@@ -95,7 +95,7 @@ def instants_per_day(definition: JobDefinition, now: datetime) -> int:
 def gained_instants(wanted: Mapping[str, int], before: Mapping[str, int]) -> Mapping[str, Mapping[str, int]]:
     """Return the instants a day that jobs gain, by namespace, if the namespace gains any.
 
-    `wanted`: those of each new or changed job, and `before`: those of the definitions that are changed or deleted.
+    `wanted`: the instants of each new or changed job; `before`: the instants of changed or deleted definitions.
     """
     gained: dict[str, Counter[str]] = {}
     for name in {**wanted, **before}:
@@ -115,7 +115,7 @@ def check_schedule_quotas(
     The instants of all jobs of a namespace count together, because each job could otherwise name as many as the quota allows. Those
     of paused jobs count too, because no quota is checked when a job is resumed.
 
-    `gained`: the instants a day that jobs gain, by namespace that grows, and `named`: those that the schedules of these namespaces name now.
+    `gained`: the instants a day that jobs gain, by namespace that grows, and `named`: the instants a day that schedules of these namespaces name now.
 
     Raises:
         DefinitionError: with a problem for each such namespace.

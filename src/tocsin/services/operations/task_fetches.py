@@ -62,7 +62,7 @@ async def held_by(log: EventLog, claims: Sequence[FetchedClaim], *, holder: Hold
 async def _read(log: EventLog, claim: FetchedClaim, facts: Sequence[Recorded[Message]], holder: Holder) -> Held | None:
     """Return the step as its worker holds it; None: the claim is over.
 
-    `facts` are those of its execution, if they are known.
+    `facts` are the events of the execution, if known.
 
     Raises:
         OperationError: the claim is of a holder other than `holder`.

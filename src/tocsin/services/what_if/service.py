@@ -196,7 +196,7 @@ class WhatIf:
     async def ask(self, question: Question, jobs: Collection[Job], *, may_see: SeesEvent | None = None) -> WhatIfReport:
         """Replay the window of a question.
 
-        `jobs`: the registered jobs that the caller sees; those of a queue with a given capacity take part. `may_see`: whether the caller
+        `jobs`: the registered jobs that the caller sees; jobs of a queue with a given capacity take part. `may_see`: whether the caller
         may see a definition event; None: every event.
 
         Raises:

@@ -59,7 +59,7 @@ class Batcher:
         self._key = key
 
     async def store(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
-        """Store events as batches, by message ids; return the errors of the others."""
+        """Store events as batches, by message ids; return the errors of failed events."""
         errors: dict[str, Exception] = {}
         for batch in _batches(events, active):
             try:

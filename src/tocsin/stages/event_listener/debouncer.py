@@ -45,12 +45,12 @@ LIST_INTERVAL_S: Final = 30.0
 LIST_PAUSE: Final = 100
 """The shortest such pause, in times of the last look's length."""
 RETRY: Final = timedelta(seconds=30)
-"""The pause until a window is looked at again that is unreadable, or whose request was refused."""
+"""The pause before a second look at an unreadable window, or at a window after a refused request."""
 HOUR_S: Final = 3_600.0
 FULL_INTERVAL_S: Final = 60.0
 """How often it is recorded that a trigger has too many keys."""
 MIN_PAUSE: Final = timedelta(milliseconds=200)
-"""The shortest pause until a window is looked at again whose events are not handled yet."""
+"""The shortest pause before a second look at a window with unhandled events."""
 MAX_PAUSE: Final = timedelta(seconds=3)
 """The longest such pause. A listener that is far behind has little work with many windows."""
 _TRIES: Final = 5
@@ -98,7 +98,7 @@ class Debouncer:
         """When this process recorded last that a trigger has too many keys."""
 
     async def hold(self, active: ActiveTrigger, events: Mapping[str, WaitingEvent]) -> dict[str, Exception]:
-        """Hold events, by message ids; return the errors of the others."""
+        """Hold events, by message ids; return the errors of failed events."""
         by_key: dict[str, dict[str, WaitingEvent]] = {}
         errors: dict[str, Exception] = {}
         for message_id, event in events.items():

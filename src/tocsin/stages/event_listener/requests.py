@@ -64,7 +64,7 @@ def of_webhook(delivery: Delivery, registered_at: datetime | None) -> HeardEvent
 
 
 def _heard(active: ActiveTrigger, delivery: Delivery) -> HeardEvent | None:
-    """Return the event of a delivery; None: it is not for this trigger.
+    """Return the event of a delivery; None: the event is not for this trigger.
 
     Raises:
         UnreadableEvent: the message is not an event.

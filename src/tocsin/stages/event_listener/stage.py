@@ -318,7 +318,7 @@ class EventListener:
             return None
 
     async def _store(self, active: ActiveTrigger, requests: Iterable[Publish | None]) -> dict[str, Exception]:
-        """Store or hold requests, each id once; return the errors of the others by id."""
+        """Store or hold requests, each id once; return the errors by id."""
         each = {request.message_id: request for request in requests if request is not None}
         waiting = {id_: event for id_, request in each.items() if (event := waiting_event(active, request)) is not None}
         combine = self.debouncer.hold if active.trigger.batch is None else self._batcher.store

@@ -46,7 +46,7 @@ class ActiveTrigger(msgspec.Struct, frozen=True):
 
 
 class TriggerIndex:
-    """Follows which triggers are in force: none of paused, disabled or deleted jobs."""
+    """Follows which triggers are in force; triggers of paused, disabled or deleted jobs are not."""
 
     def __init__(self, log: EventLog, clock: Clock, streams: EventStreams, settings: Settings) -> None:
         self._log = log

@@ -134,7 +134,7 @@ def _is_secret(text: str, value: str, call: BuiltinCall) -> bool:
 
 
 def _check(end: End, work: Container, order: Order, texts: Sequence[str]) -> None:
-    """Raise unless the container ended with exit code 0; `texts`: what it said, without secrets."""
+    """Raise unless the container ended with exit code 0; `texts`: its output, without secrets."""
     if end.exit_code == 0:
         return
     said = "".join(f":\n{text}" for text in texts if text)

@@ -124,7 +124,7 @@ class UnservedTasks(BaseModel, use_attribute_docstrings=True):
     nearest: str | None
     """The most similar function of the queue's workers, or the most similar queue that a worker reads."""
     elsewhere: str | None
-    """A queue whose workers have the function."""
+    """Another queue with workers for the function."""
     message: str
 
 
@@ -232,7 +232,7 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
 
 
 async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRecord] | None:
-    """Return the agents of which a caller may know.
+    """Return the agents that a caller may see.
 
     None: the log does not answer, although the jobs are changed.
     """

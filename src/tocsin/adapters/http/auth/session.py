@@ -106,7 +106,7 @@ def require_own_site(request: Request) -> None:
 
 
 def require_own_origin(request: Request) -> None:
-    """Reject a page of another origin, such as one that signs the browser in."""
+    """Reject a page of another origin: such a page could sign the browser in."""
     if request.headers.get("Sec-Fetch-Site") == "same-origin":
         return
     require_own_site(request)

@@ -72,8 +72,8 @@ def page_of(
 async def warnings(here: Components, caller: Principal, names: Iterable[str]) -> list[str]:
     """Return a warning for each of the first queues that do not exist yet.
 
-    The name may be misspelled, so that a worker would wait in vain. The first job may also be still to come: the answer is otherwise
-    that of an empty queue.
+    The name may be misspelled, so that a worker would wait in vain. The first job may also be still to come: otherwise
+    the queue is empty.
 
     A queue exists if the settings, a job or the caller's token names it, or if a task was dispatched to it. Without the log, there are none.
     """

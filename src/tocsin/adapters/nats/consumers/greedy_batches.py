@@ -145,7 +145,7 @@ class GreedyBatches:
 
 
 class NoSubscription:
-    """The subscription of a subscriber whose messages come from another part."""
+    """The subscription of a subscriber that gets messages from another part."""
 
     async def unsubscribe(self) -> None:
         """Do nothing: the part ends by itself."""
