@@ -16,9 +16,12 @@ from tocsin.domain.events import CancelRequest, Defined, Message, Recorded, Repo
 from tocsin.domain.events.message import validated
 from tocsin.engine import commit_loop, intake
 from tocsin.engine import turns as turns_
-from tocsin.engine.causes import MessageCause
+from tocsin.engine.causes import Agenda, MessageCause
 from tocsin.engine.change_requests import REGISTRAR
+from tocsin.engine.fold import Fold
 from tocsin.engine.intake import Intake
+from tocsin.engine.kinds import QUEUE
+from tocsin.engine.stage import BoundDeadlineRule, BoundStage, Deadline
 from tocsin.engine.turns import AWAITED_FOR, SHARES, AwaitedChanges, Kind, Turns
 from tocsin.subjects import Stream
 from tocsin.testing import ManualClock
@@ -47,6 +50,25 @@ def flood(installation: Installation, job: str, number: int = FLOOD) -> None:
 
 async def scopes(installation: Installation, kind: str) -> list[str]:
     return [scope for scope in await installation.by_scope() if scope.startswith(kind)]
+
+
+def test_earlier_deadline_of_a_changed_state_is_not_lost() -> None:
+    def of(state: object) -> list[Deadline]:
+        return [Deadline(state)] if isinstance(state, datetime) else []
+
+    decide: Any = None
+    stage = BoundStage("one", deadlines=(BoundDeadlineRule(QUEUE, of, decide),))
+    fold: Any = Fold()
+    agenda, scope, now = Agenda([stage], fold), "queue.default.>", START + timedelta(hours=1)
+    fold.states[scope] = START + timedelta(seconds=2)
+    agenda.note([scope])
+    assert agenda.next_due(START) is None
+    fold.states[scope] = START + timedelta(seconds=1)
+    agenda.note([scope])
+    agenda._find_at = now + timedelta(seconds=1)  # while other decisions are made
+    alarm = agenda.next_due(now)
+    assert alarm is not None
+    assert alarm.deadline.at == START + timedelta(seconds=1)
 
 
 async def test_first_commit_after_a_flood_triggers_another_job() -> None:
@@ -144,7 +166,7 @@ def call(stream: Stream, subject: str, place: int, message: Message | None = Non
 
 
 def order(turns: Turns, number: int) -> list[str]:
-    calls = (turns.next(lambda _: None) for _ in range(number))
+    calls = (turns.next(lambda: None) for _ in range(number))
     return [found.recorded.subject for found in calls if isinstance(found, MessageCause)]
 
 
@@ -155,7 +177,7 @@ def test_classes_have_their_shares() -> None:
         turns.add(call(Stream.REQUESTS, f"cancel.a.{place}", place))
         turns.add(call(Stream.REQUESTS, "trigger.a", place))
     deadline: Any = object()
-    found = [turns.next(lambda _: deadline) for _ in range(80)]
+    found = [turns.next(lambda: deadline) for _ in range(80)]
     kinds = [
         Kind.TIMES
         if one is deadline
@@ -209,7 +231,7 @@ def test_definitions_of_a_job_go_before_its_deadline() -> None:
     deadline: Any = type("Due", (), {"scope": "ledger.a.>"})()
     turns._due[Kind.OPERATORS] = 100.0
     turns._had[Kind.OPERATORS] = True
-    found = [turns.next(lambda _: deadline) for _ in range(3)]
+    found = [turns.next(lambda: deadline) for _ in range(3)]
     assert [one is deadline for one in found] == [False, False, True]
 
 
@@ -218,11 +240,11 @@ def test_only_operators_and_reports_get_turns_during_reading() -> None:
     turns.add(call(Stream.REQUESTS, "trigger.a", 1))
     turns.add(call(Stream.REQUESTS, "cancel.a.x", 2))
     deadline: Any = object()
-    found = turns.next(lambda _: deadline, is_reading=True)
+    found = turns.next(lambda: deadline, is_reading=True)
     assert isinstance(found, MessageCause)
     assert found.place == 2
-    assert turns.next(lambda _: deadline, is_reading=True) is None
-    assert turns.next(lambda _: None) is not None
+    assert turns.next(lambda: deadline, is_reading=True) is None
+    assert turns.next(lambda: None) is not None
 
 
 def test_undone_messages_come_first_again() -> None:
@@ -230,10 +252,9 @@ def test_undone_messages_come_first_again() -> None:
     for place in range(1, 4):
         turns.add(call(Stream.REQUESTS, "trigger.a", place))
         turns.add(call(Stream.REQUESTS, "trigger.b", 10 + place))
-    calls = [turns.next(lambda _: None) for _ in range(4)]
+    calls = [turns.next(lambda: None) for _ in range(4)]
     turns.put_back(found for found in calls if isinstance(found, MessageCause))
-    assert turns.inputs == 6
-    assert [turns.next(lambda _: None) for _ in range(4)] == calls
+    assert [turns.next(lambda: None) for _ in range(4)] == calls
 
 
 def test_messages_wait_for_older_changes_of_their_jobs() -> None:

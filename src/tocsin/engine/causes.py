@@ -4,7 +4,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -35,8 +35,8 @@ class Notice(NamedTuple):
 Effect: TypeAlias = Send | Notice
 """An effect that leaves the process after the commit: an input of another stream, a KV entry, or a stage's signal."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
-MAX_UNKNOWN: Final = 128
-"""Changed states with deadlines that are not found yet while other decisions wait: many change again soon."""
+FIND_EACH: Final = timedelta(milliseconds=100)
+"""The time after which the deadlines of changed states are found while decisions are made: most states change again sooner."""
 MIN_STALE: Final = 1_024
 STALE: Final = 4
 """Alarms of a stage that may be stale for each scope that has alarms."""
@@ -255,6 +255,7 @@ class Agenda:
         self._fold = fold
         self._changed: dict[str, None] = {}
         """The scopes of states that changed since the deadlines were found."""
+        self._find_at = datetime.min.replace(tzinfo=UTC)
         fold.on_change = self._changed.setdefault
         self._declared: dict[str, list[tuple[BoundStage, BoundDeadlineRule]]] = {}
         for stage in stages:
@@ -268,41 +269,51 @@ class Agenda:
         """Scopes with states for which no deadline could be found."""
         self._numbers = itertools.count()
         self.led = frozenset(stage.name for stage in stages)
-        """The stages that the process decides for."""
+        """The stages that the process decides for. No deadline of others is known; `note` all states when a stage is gained."""
 
     def note(self, scopes: Iterable[str]) -> None:
         """Note that states changed; their deadlines are found when any is needed."""
         self._changed.update(dict.fromkeys(scopes))
 
+    def find(self) -> bool:
+        """Find all deadlines now; return whether any was unknown."""
+        has_changed = bool(self._changed)
+        self._find()
+        return has_changed
+
     def _find(self) -> None:
         """Find the deadlines of the states that changed."""
-        if not self._changed:
+        if not self.led:
+            self._changed.clear()
+        while self._changed:
+            self._find_of(self._changed.popitem()[0])
+
+    def _find_of(self, scope: str) -> None:
+        """Find the deadlines of a state that changed."""
+        self._changed.pop(scope, None)
+        kind = KINDS.get(scope.partition(".")[0])
+        if kind is None or (declared := self._declared.get(kind.name)) is None:
             return
-        changed, states = tuple(self._changed), self._fold.states
-        self._changed.clear()
-        for scope in changed:
-            kind = KINDS.get(scope.partition(".")[0])
-            if kind is None or (declared := self._declared.get(kind.name)) is None:
-                continue
-            state = states.get(scope, kind.initial)
-            self.unknown.discard(scope)
-            try:
-                has_none = type(state) is Broken or (kind.is_over is not None and kind.is_over(state))
-                alarms = [
-                    DeadlineCause(stage, rule, scope, deadline)
-                    for stage, rule in (() if has_none else declared)
-                    for deadline in rule.of(state)
-                ]
-            except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
-                _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
-                self.unknown.add(scope)
-                alarms = []
-            before = self._alarms.pop(scope, ())
-            if alarms:
-                self._alarms[scope] = alarms
-            for alarm in alarms:
-                if alarm not in before:
-                    self.again(alarm)
+        state = self._fold.states.get(scope, kind.initial)
+        self.unknown.discard(scope)
+        try:
+            has_none = type(state) is Broken or (kind.is_over is not None and kind.is_over(state))
+            alarms = [
+                DeadlineCause(stage, rule, scope, deadline)
+                for stage, rule in (() if has_none else declared)
+                if stage.name in self.led
+                for deadline in rule.of(state)
+            ]
+        except Exception:  # noqa: BLE001 - a defect of one rule, or one key, stops no other
+            _log.exception("deadlines unknown", action="deadlines-unknown", scope=scope)
+            self.unknown.add(scope)
+            alarms = []
+        before = self._alarms.pop(scope, ())
+        if alarms:
+            self._alarms[scope] = alarms
+        for alarm in alarms:
+            if alarm not in before:
+                self.again(alarm)
 
     def alarms(self, stage: str, scope: str) -> Iterator[DeadlineCause]:
         """Yield the alarms of a stage, first the alarms of a scope."""
@@ -317,27 +328,34 @@ class Agenda:
         heap = self._heaps[alarm.by]
         heapq.heappush(heap, (alarm.deadline.at, alarm.scope, next(self._numbers), alarm))
         if len(heap) > MIN_STALE and len(heap) > STALE * len(self._alarms):  # a standby takes none from it
-            heap[:] = [entry for entry in heap if self.is_current(entry[3])]
+            heap[:] = [entry for entry in heap if entry[3] in self._alarms.get(entry[1], ())]
             heapq.heapify(heap)
 
     def is_current(self, alarm: DeadlineCause) -> bool:
         """Return whether an alarm is of the newest state of its scope."""
-        self._find()
+        if alarm.scope in self._changed:
+            self._find_of(alarm.scope)
         return alarm in self._alarms.get(alarm.scope, ())
 
-    def next_due(self, now: datetime, may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - as `Turns.next` calls it
-        """Return the earliest alarm up to a time (UTC); None: no alarm is due.
+    def next_due(self, now: datetime) -> DeadlineCause | None:
+        """Return the earliest alarm up to a time (UTC); None: no alarm is due, or known yet.
 
-        `look_again` or a new state ends it. `may_be_late`: the alarms of the newest few states may be left out.
+        `look_again` or a new state ends it. `find` makes all alarms known.
         """
-        if not may_be_late or len(self._changed) > MAX_UNKNOWN:
+        if now >= self._find_at:
             self._find()
+            self._find_at = now + FIND_EACH
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:
                 continue
-            while heap and heap[0][0] <= now and not self.is_current(heap[0][3]):
-                heapq.heappop(heap)
+            while heap and heap[0][0] <= now:
+                if (scope := heap[0][1]) in self._changed:
+                    self._find_of(scope)  # the heap may begin with another alarm then
+                elif self.is_current(heap[0][3]):
+                    break
+                else:
+                    heapq.heappop(heap)
             if heap and heap[0][0] <= now and (earliest is None or heap[0][:3] < earliest[:3]):
                 earliest = heap[0]
         return None if earliest is None else earliest[3]

@@ -109,9 +109,9 @@ class Pending:
             position = self._fold.position(*_CHANGES)
             self._turns.put_back(self._awaited.end(lambda sequence, _: position.has(sequence)))
 
-    def _due(self, now: datetime, may_be_late: bool) -> DeadlineCause | None:  # noqa: FBT001 - as `Turns.next` calls it
+    def _due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest deadline of a job that waits for no change."""
-        while (alarm := self._agenda.next_due(now, may_be_late)) is not None:
+        while (alarm := self._agenda.next_due(now)) is not None:
             if not self._awaited.is_before(subjects.job_of(alarm.scope), alarm.deadline.at):
                 break
             self._agenda.look_again(alarm, now + LOOK_AGAIN)
@@ -266,7 +266,7 @@ class Pending:
                 self._turns.add(call)
                 self._untaken_of(call.key).add(call.place)
         if gained:
-            self._ripe.look()
+            self.look()
 
     def _let_go(self, fits: Callable[[Cause], bool]) -> Iterable[MessageCause]:
         """Let go of the causes for the next commit that `fits` takes.

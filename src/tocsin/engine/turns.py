@@ -113,8 +113,6 @@ class Turns:
         """The number of changes that wait in turns, by job and turn."""
         self._first: deque[MessageCause] = deque()
         """The messages before all turns."""
-        self.inputs = 0
-        """The number of inputs that wait."""
 
     def add(self, call: MessageCause) -> None:
         """Add a message after the other messages of its job."""
@@ -128,16 +126,15 @@ class Turns:
             self._queue_of(call).put_back(call)
 
     def next(
-        self, due: Callable[[bool], DeadlineCause | None], *, is_reading: bool = False
+        self, due: Callable[[], DeadlineCause | None], *, is_reading: bool = False
     ) -> MessageCause | DeadlineCause | None:
         """Return the next cause, and remove it if it is a message; None: nothing waits.
 
-        `due` returns a deadline that is due; given True, it may leave deadlines of new states out for a moment. While `is_reading`, no
-        deadline and no run is decided, because older requests may follow.
+        `due` returns a deadline that is due. While `is_reading`, no deadline and no run is decided, because older requests may follow.
         """
         if self._first:
             return self._taken(self._first.popleft())
-        deadline = None if is_reading else due(self.inputs > 0)
+        deadline = None if is_reading else due()
         if (kind := self._next_kind(deadline, is_reading=is_reading)) is None:
             return None
         if kind is Kind.TIMES:
@@ -192,7 +189,6 @@ class Turns:
             queue.publishers.clear()
         self._changes.clear()
         self._first.clear()
-        self.inputs = 0
         for call in calls:
             if call.by in stages:
                 removed.append(call)
@@ -213,9 +209,7 @@ class Turns:
         return call
 
     def _count(self, call: MessageCause, change: int) -> None:
-        if call.source != EVENTS:
-            self.inputs += change
-        if _is_change(call):
+        if call.source == Stream.REQUESTS and _is_change(call):
             counts = self._changes.setdefault(_job_of(call), Counter())
             counts[subjects.turn_of(call.recorded.subject)] += change
             if not +counts:
