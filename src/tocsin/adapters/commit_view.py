@@ -179,10 +179,9 @@ class CommitView:
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back shown decisions of scopes. `newest`: the newest stored event's number."""
         self._has_settled.set()
-        known = {scope: newest_events(self.fold, (scope,)) for scope in scopes}
-        for feed in self._feeds:
-            if not feed.is_early:
-                continue
+        early = [feed for feed in self._feeds if feed.is_early]
+        known = {scope: newest_events(self.fold, (scope,)) for scope in scopes} if early else {}
+        for feed in early:
             covers = subjects.any_of(feed.filters)
             feed.events = deque(one for one in feed.events if one.sequence <= newest)
             for scope, stored in known.items():

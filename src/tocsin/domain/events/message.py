@@ -4,7 +4,7 @@ from collections.abc import Mapping, Reversible
 from datetime import datetime
 from functools import cache
 from inspect import get_annotations
-from itertools import islice
+from itertools import islice, repeat
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -209,7 +209,8 @@ def _apart(annotation: Any) -> Any:  # noqa: ANN401 - a type as annotated, and a
 
 def constant(value: Any, *, name: str | None = None) -> Any:  # noqa: ANN401 - the default of a field
     """Declare a field whose default is written, too; `name`: that in a body."""
-    return msgspec.field(default_factory=value.copy if isinstance(value, dict) else lambda: value, name=name)
+    made = value.copy if isinstance(value, dict) else repeat(value).__next__  # no call of Python for each message
+    return msgspec.field(default_factory=made, name=name)
 
 
 @cache
