@@ -131,6 +131,9 @@ class Copying:
     def head(self) -> LogHead:
         return self._archiving.work.process.chain.head
 
+    def leads(self, stage: str) -> bool:
+        return bool(stage)
+
     async def copy(self) -> FoldPlace:
         return FoldCopy.of(self._archiving.work.fold), self.head, self.head
 

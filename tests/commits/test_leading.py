@@ -224,6 +224,27 @@ async def test_overlapping_groups_lead_each_stage_once(world: Given) -> None:
     assert await world.executions() == 1
 
 
+async def test_standby_reads_no_inputs_until_it_leads(world: Given) -> None:
+    one = await world.start("one")
+    two = await world.start("two")
+    assert (one.loop.intake.reads(Stream.REQUESTS), two.loop.intake.reads(Stream.REQUESTS)) == (True, False)
+    await one.kill()
+    await world.clock.run(TTL + 1)
+    assert two.loop.intake.reads(Stream.REQUESTS)
+
+
+async def test_deadlines_are_known_of_led_stages_only(world: Given) -> None:
+    await world.store(Defined(job="tick", definition=JobDefinition(name="tick", function="f", schedule="@daily")))
+    one = await world.start("one")
+    two = await world.start("two")
+    await world.clock.run(1)
+    assert one.loop.agenda.next_at is not None
+    assert two.loop.agenda.next_at is None
+    await one.kill()
+    await world.clock.run(TTL + 1)
+    assert two.loop.agenda.next_at == one.loop.agenda.next_at
+
+
 async def test_standby_takes_over_after_a_killed_leaders_lease(world: Given) -> None:
     one = await world.start("one")
     await world.start("two")

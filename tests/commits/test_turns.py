@@ -52,7 +52,7 @@ async def scopes(installation: Installation, kind: str) -> list[str]:
     return [scope for scope in await installation.by_scope() if scope.startswith(kind)]
 
 
-def test_earlier_deadline_of_a_changed_state_is_not_lost() -> None:
+def test_earlier_deadline_of_changed_state_is_kept() -> None:
     def of(state: object) -> list[Deadline]:
         return [Deadline(state)] if isinstance(state, datetime) else []
 

@@ -65,7 +65,7 @@ async def announced(nats: NatsWorld, number: int) -> list[str]:
 
 
 def announcer(nats: NatsWorld, view: Any) -> Announcer:  # noqa: ANN401 - the part of a view that it uses
-    return Announcer(nats.connection, nats.names, view, SystemClock(), nats.projections)
+    return Announcer(nats.connection, nats.names, view, SystemClock(), nats.projections, lambda: True)
 
 
 @pytest.mark.parametrize("announcers", [1, 3])
@@ -80,6 +80,18 @@ async def test_each_event_is_announced_once_in_order(nats: NatsWorld, announcers
             task.cancel()
         with suppress(asyncio.CancelledError):
             await asyncio.gather(*running)
+
+
+async def test_only_the_leader_announces(nats: NatsWorld) -> None:
+    view, leads = cast("Any", Past([event(1)])), [False]
+    standby = Announcer(nats.connection, nats.names, view, SystemClock(), nats.projections, lambda: leads[0])
+    task = asyncio.create_task(standby.run())
+    await asyncio.sleep(0.2)
+    stream = nats.names.stream(Stream.LOG)
+    assert (await nats.connection.client.jetstream().stream_info(stream)).state.messages == 0
+    leads[0] = True
+    assert await announced(nats, 1) == ["1"]
+    task.cancel()
 
 
 async def test_event_has_the_headers_of_a_cloud_event(nats: NatsWorld) -> None:

@@ -162,7 +162,7 @@ class CommitProcess:
             tasks = [following, *map(group.create_task, readers), running, group.create_task(self.effects.run())]
             if stages and self.snapshots is not None and self._heads is not None:
                 tasks.append(
-                    group.create_task(self.snapshots.keep(loop, self._clock, lambda: PLANNER.name in loop.agenda.led))
+                    group.create_task(self.snapshots.keep(loop, self._clock, partial(loop.leads, PLANNER.name)))
                 )
                 tasks.append(group.create_task(self._heads.show(loop.shown_heads, self._clock)))
             if self._projections is not None:
@@ -178,6 +178,10 @@ class CommitProcess:
                     await leading.leave(loop, leases, running, electing)
                 for task in tasks:
                     task.cancel()
+
+    def leads(self, stage: str) -> bool:
+        """Return whether this process decides for a stage."""
+        return self.folding is not None and self.folding.leads(stage)
 
     def reading(self, view: CommitView) -> AbstractAsyncContextManager[None]:
         """Read the log within the block, while parts of the process need it."""
@@ -247,6 +251,7 @@ class CommitProcess:
         streams = {
             stream.value: StreamPlace(tuple(_filters(stages, stream)), loop.intake.read_upto(stream))
             for stream in sorted(loop.streams)
+            if loop.intake.reads(stream)
         }
         return Present(
             self.name,
@@ -305,6 +310,7 @@ class CommitProcess:
                     return
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
+        await loop.intake.until_read(stream)
         READER.set(partial(self._readers.note, stream.value))
         floor = loop.floor(stream)
         if stream is Stream.REQUESTS and filters[-1] == CHANGES:

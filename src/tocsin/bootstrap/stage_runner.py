@@ -258,7 +258,9 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
             start_loops(group, installation, stages)
             if PLANNER.name in running:
                 ports_of = installation.log, installation.clock, installation.projections
-                announcer = Announcer(installation.connection, installation.names, *ports_of)
+                announcer = Announcer(
+                    installation.connection, installation.names, *ports_of, partial(process.leads, PLANNER.name)
+                )
                 group.create_task(announcer.run(), name="announcer")
             if lead is not None:
                 group.create_task(lead.run(), name="lease of the event listener")

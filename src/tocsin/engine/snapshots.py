@@ -124,6 +124,10 @@ class Folding(Protocol):
         """Return the fold between two commits, its place, and an earlier place (`Loaded.start`)."""
         ...
 
+    def leads(self, stage: str) -> bool:
+        """Return whether the process decides for a stage."""
+        ...
+
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
         """Have an event of the log itself stored."""
         ...

@@ -9,7 +9,7 @@ a write and its entry, and the stream is purged before another goes on, the even
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, cast
 
 from .... import telemetry
@@ -36,8 +36,16 @@ class Announcer:
     """Publishes the public events of one installation."""
 
     def __init__(
-        self, connection: Connection, names: Names, log: EventLog, clock: Clock, projections: Projections
+        self,
+        connection: Connection,
+        names: Names,
+        log: EventLog,
+        clock: Clock,
+        projections: Projections,
+        leads: Callable[[], bool],
     ) -> None:
+        """`leads`: whether this process announces; if several do, the guards refuse all but one."""
+        self._leads = leads
         self._projections = projections
         self._revision = 0
         self._connection = connection
@@ -50,7 +58,8 @@ class Announcer:
         """Announce until cancelled."""
         while True:
             try:
-                await self._run()
+                if self._leads():
+                    await self._run()
             except SequenceConflict:  # with replicas, the server may also refuse what follows a message in flight
                 self._at_once = max(1, self._at_once // 2)
                 _log.debug("another announcer is faster", action="announcer-behind")
@@ -65,6 +74,8 @@ class Announcer:
                 events = batch.messages[first : first + self._at_once]
                 expect = await self._announce(events, expect)
                 await self._note(events[-1].sequence)
+            if not self._leads():
+                return
 
     async def _place(self) -> tuple[int, int]:
         """Return the last sequence of the stream, and the number of the newest public event.
