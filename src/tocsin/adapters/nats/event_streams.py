@@ -19,7 +19,6 @@ MAX_ACK_PENDING: Final = 1_000
 MAX_BYTES: Final = 4_194_304
 """Bytes of messages that are read together. A larger message is read alone."""
 _NANOSECONDS: Final = 1_000_000_000
-_PAGE: Final = 1_024
 
 
 class NatsEventStreams:
@@ -78,15 +77,8 @@ class NatsEventStreams:
 
     async def names(self, stream: str) -> Collection[str]:
         """See `EventStreams`."""
-        names: list[str] = []
-        while True:
-            request = json.dumps({"offset": len(names)}).encode()
-            page = await self._connection.find(f"CONSUMER.NAMES.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-            if page is None or not page.get("consumers"):
-                break
-            names += page["consumers"]
-            if len(page["consumers"]) < _PAGE:
-                break
+        pages = self._connection.pages(f"CONSUMER.NAMES.{stream}")
+        names = [name async for page in pages for name in page.get("consumers") or ()]
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
     async def progress(self, durable: EventDurable) -> Progress:

@@ -6,7 +6,7 @@ the durables of queues that workers do not read any more.
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -183,10 +183,11 @@ class NatsStreamPurge:
         name = self._names.stream(stream)
         end: int = (await self._connection.manage(f"STREAM.INFO.{name}"))["state"]["last_seq"]
         floors = [end]
-        async for consumer in self._consumers(name):
-            is_idle = not consumer["num_pending"] and not consumer["num_ack_pending"]
-            if consumer["config"]["ack_policy"] != "none" and not is_idle:
-                floors.append(consumer["ack_floor"]["stream_seq"])
+        async for page in self._connection.pages(f"CONSUMER.LIST.{name}"):
+            for consumer in page.get("consumers") or ():
+                is_idle = not consumer["num_pending"] and not consumer["num_ack_pending"]
+                if consumer["config"]["ack_policy"] != "none" and not is_idle:
+                    floors.append(consumer["ack_floor"]["stream_seq"])
         return min(floors)
 
     def obstacle(self) -> str | None:
@@ -204,15 +205,3 @@ class NatsStreamPurge:
         name = self._names.stream(subjects.stream_of(subject))
         request = json.dumps({"filter": self._names.to_wire(subject), "seq": upto + 1})
         await self._connection.manage(f"STREAM.PURGE.{name}", request.encode())
-
-    async def _consumers(self, name: str) -> AsyncIterator[Json]:
-        offset = 0
-        while True:
-            request = json.dumps({"offset": offset}).encode()
-            reply = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
-            consumers = reply.get("consumers") or []
-            for consumer in consumers:
-                yield consumer
-            offset += len(consumers)
-            if not consumers or offset >= reply["total"]:
-                return

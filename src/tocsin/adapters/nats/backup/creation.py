@@ -6,7 +6,6 @@ what was handled has its effects there. A restored installation handles the rest
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,7 +19,6 @@ from ....archive.log_archive import LogArchive, LogArchiveState, commits_of
 from ....domain.commit import FIRST_PARTITION
 from ....subjects import DECISION_STREAMS, INPUT_STREAMS, LAYOUT, SERVER_STREAMS, STREAMS, Bucket, Stream
 from ..admin.provision_errors import ServerTooOld
-from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..server.process import SENDS_MESSAGES, Version
@@ -150,25 +148,14 @@ class BackupWriter:
         A work queue holds only what was not handled.
         """
         for stream in (self._names.stream(stream) for stream in SERVER_STREAMS if stream is not Stream.MQ):
-            async for info in self._consumers(stream):
-                config: Json = info["config"]
-                if config.get("durable_name") and config["ack_policy"] == "explicit":
-                    kept: Json = {field: config[field] for field in _DURABLE_FIELDS if field in config}
-                    yield DurableRecord(stream=stream, config=kept, floor=info["ack_floor"]["stream_seq"])
-
-    async def _consumers(self, stream: str) -> AsyncIterator[Json]:
-        offset = 0
-        while True:
-            request = json.dumps({"offset": offset}).encode()
-            page = await self._connection.find(f"CONSUMER.LIST.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-            if page and page.get("missing"):
-                raise TransferFailed(f"stream {stream}: {', '.join(page['missing'])} did not answer. Try again.")
-            consumers = (page or {}).get("consumers") or []
-            for consumer in consumers:
-                yield consumer
-            offset += len(consumers)
-            if page is None or not consumers or offset >= page["total"]:
-                return
+            async for page in self._connection.pages(f"CONSUMER.LIST.{stream}"):
+                if page.get("missing"):
+                    raise TransferFailed(f"stream {stream}: {', '.join(page['missing'])} did not answer. Try again.")
+                for info in page.get("consumers") or ():
+                    config: Json = info["config"]
+                    if config.get("durable_name") and config["ack_policy"] == "explicit":
+                        kept: Json = {field: config[field] for field in _DURABLE_FIELDS if field in config}
+                        yield DurableRecord(stream=stream, config=kept, floor=info["ack_floor"]["stream_seq"])
 
 
 def require_version(connection: Connection) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from nats.aio.client import Client
 from nats.errors import StaleConnectionError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from typing_extensions import override
 
 from .... import telemetry
@@ -18,7 +18,7 @@ from .connection_attempts import TLS_NOT_OFFERED, ConnectionFailed, FirstConnect
 from .connection_end import Ending, close
 from .requests import Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
-from .wire import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
+from .wire import STREAM_NOT_FOUND, JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """The time limit of a request."""
@@ -178,6 +178,16 @@ class Connection(Requests):
                 raise_rejection(verb, error)
             results.append(None if error else fields)
         return results
+
+    async def pages(self, verb: str) -> AsyncIterator[Json]:
+        """Yield each page of consumers or of their names (`CONSUMER.LIST.<stream>`); none without the stream."""
+        offset = 0
+        while page := await self.find(verb, to_json({"offset": offset}), absent=STREAM_NOT_FOUND):
+            yield page
+            consumers = page.get("consumers") or ()
+            offset += len(consumers)
+            if not consumers or offset >= page["total"]:
+                return
 
     async def request(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Reply:
         """Send a request and return its reply, which may be a status message.
