@@ -1,7 +1,7 @@
 """Messages over core NATS, which no stream stores."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 
 from nats.errors import Error as NatsError
 from nats.errors import NoRespondersError
@@ -55,6 +55,10 @@ class CoreMessages:
         finally:
             with suppress(*CLOSING_ERRORS):
                 await subscription.unsubscribe()
+
+    def bodies(self, subject: str, receive: Callable[[bytes], None]) -> AbstractAsyncContextManager[None]:
+        """Within the block, pass on the body of each message of a subject."""
+        return self.listening(subject, lambda _subject, _reply, body, _headers: receive(body))
 
 
 async def is_heard(connection: Connection, subject: str, body: bytes = b"", *, wait: float) -> bool:
