@@ -16,9 +16,10 @@ from tests.durables import NatsDurable, Reader
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names

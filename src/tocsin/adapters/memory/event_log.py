@@ -40,11 +40,7 @@ from ...telemetry import trace_ids
 from .. import decision_lines
 from .clock import AlarmClock, ManualClock
 from .durable import InMemoryDurable
-from .stored_stream import Entry, StoredStream
-
-MAX_PAYLOAD: Final = 1_048_576
-"""The number of bytes in a message that a server accepts by default."""
-
+from .stored_stream import MAX_BYTES, Entry, StoredStream
 
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
@@ -113,15 +109,12 @@ class InMemoryEventLog:
         decision_lines.note(write, sequences)
         return sequences[0]
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        return self._load(scope)
-
     async def load_each(self, *scopes: str) -> Loaded:
-        facts = [self._load(scope) for scope in scopes]
+        facts = [await self.load(scope) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
 
-    def _load(self, scope: str) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
         return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
 
@@ -239,8 +232,8 @@ def _check_size(subject: str, body: bytes, headers: str) -> None:
     """Refuse what a server refuses, which counts the headers too."""
     check_size(subject, body)
     size = len(f"NATS/1.0\r\n{headers}\r\n") + len(body)
-    if size > MAX_PAYLOAD:
-        raise MessageTooLarge.of(subject, size, MAX_PAYLOAD)
+    if size > MAX_BYTES:
+        raise MessageTooLarge.of(subject, size, MAX_BYTES)
 
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:

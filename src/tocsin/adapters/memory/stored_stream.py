@@ -19,6 +19,8 @@ from ...ports import (
 from ...subjects import Bound
 from .clock import AlarmClock
 
+MAX_BYTES: Final = 1_048_576
+"""The default `max_payload` of a nats-server."""
 DUPLICATE_WINDOW: Final = timedelta(minutes=2)
 """Within this time, a second message of the same id is not stored."""
 
