@@ -108,7 +108,7 @@ class CommitView:
         self._commits = log
         self._partition = partition
         self._seal = seal
-        self._tails = ScopeTails(self.past, lambda: self.fold, snapshots)
+        self._tails = ScopeTails(self, snapshots)
         self._fold = Fold()
         self._left: dict[str, list[Recorded[Message]]] = {}
         """The events of executions that left the fold just now, as followers read them after their end."""

@@ -56,28 +56,19 @@ class SharedEvent(msgspec.Struct, gc=False):
 
 
 class Reader(Protocol):
-    """A process that reads the log."""
+    """The part of `CommitView` that reads need."""
+
+    is_folding: bool
+    forgotten: int
 
     @property
     def fold(self) -> Fold: ...
 
     @property
-    def is_folding(self) -> bool:
-        """Whether the fold has the states of all events."""
-        ...
-
-    @property
-    def number(self) -> int:
-        """The number of the newest event that it has read."""
-        ...
+    def number(self) -> int: ...
 
     def newest_known(self, scope: str) -> int | None:
         """Return the number of a scope's newest event; None: it is not in memory."""
-        ...
-
-    @property
-    def forgotten(self) -> int:
-        """With states: the number after which it knows each execution that left them."""
         ...
 
     def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:

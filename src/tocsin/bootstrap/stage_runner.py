@@ -284,7 +284,7 @@ def event_streams_of(
     if EVENT_LISTENER.name not in stages:
         return base, None
     lead = leading.candidate(EVENT_LISTENER.name, name)
-    return CommitEventStreams(base, ports.log, ports.projections, clock, lead), lead
+    return CommitEventStreams(base, ports.log, ports.projections, clock, lambda: lead.is_leading), lead
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from nats import errors
 from nats.aio.client import Client
@@ -40,29 +40,12 @@ _INDEX: Final = "_"
 _VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
 
 
-class _Pending(Protocol):
-    until: float
-    """The loop's time at which the request expires."""
-
-    def receive(self, index: str, reply: Reply) -> None:
-        """Take a reply; `index` is that of the message which the reply is for."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """End the request, because the replies that are missing will not come."""
-        ...
-
-    def deny(self, subject: str) -> None:
-        """Fail the messages of a subject, written in lower-case letters: the server denies them."""
-        ...
-
-
 def _denied(subject: str) -> NotAllowed:
     return NotAllowed(f"{subject}: this NATS user may not publish there", subject=subject)
 
 
 class _Single:
-    """A request whose replies end with one that `is_end`."""
+    """A request until its end. `receive` returns whether a reply is the last."""
 
     __slots__ = ("_receive", "_subject", "answer", "until")
 
@@ -70,21 +53,20 @@ class _Single:
         self._subject = subject
         self._receive = receive
         self.until = until
+        """The loop's time at which the request expires."""
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def receive(self, index: str, reply: Reply) -> None:
-        """Take a reply."""
         del index
         if not self.answer.done() and self._receive(reply):
             self.answer.set_result(reply)
 
     def fail(self, error: Exception) -> None:
-        """End the request with an error."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def deny(self, subject: str) -> None:
-        """End the request if it has this subject."""
+        """Fail if the subject is this, written in lower-case letters: the server denies it."""
         if self._subject.lower() == subject:
             self.fail(_denied(self._subject))
 
@@ -102,7 +84,6 @@ class _Wave:
         self.end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     def receive(self, index: str, reply: Reply) -> None:
-        """Take the reply to one message."""
         self._settle(int(index), reply)
 
     def fail(self, error: Exception) -> None:
@@ -111,7 +92,6 @@ class _Wave:
             self.end.set_result(error)
 
     def deny(self, subject: str) -> None:
-        """Fail the messages that have this subject."""
         for number, message in enumerate(self._messages):
             if message.subject.lower() == subject:
                 self._settle(number, _denied(message.subject))
@@ -135,7 +115,7 @@ class Requests:
         self._inbox = ""  # created after the client is connected, because only then it knows its prefix
         self._is_subscribed = False
         self._tokens = itertools.count(1)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _Single | _Wave] = {}
         """Pending requests by token, in the order of their expiry."""
         self._sweeper: asyncio.TimerHandle | None = None
         self.is_abandoned = False
@@ -235,7 +215,7 @@ class Requests:
             raise NoResponder(message.subject)
         return answer
 
-    def _register(self, request: _Pending, loop: asyncio.AbstractEventLoop) -> str:
+    def _register(self, request: _Single | _Wave, loop: asyncio.AbstractEventLoop) -> str:
         token = str(next(self._tokens))
         self._pending[token] = request
         if self.is_abandoned:
