@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from .. import __version__
 from ..adapters.nats.admin.desired_state import wanted_streams
-from ..adapters.nats.backup.creation import BackupOrigin, BackupWriter
+from ..adapters.nats.backup.creation import BackupWriter
 from ..adapters.nats.backup.errors import BackupPlaceInvalid, BackupUnwritable
 from ..adapters.nats.backup.folder import BackupManifest
 from ..adapters.nats.backup.object_bucket import OBJECT_SCHEME, ObjectBucket
@@ -95,13 +95,14 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
     writer = BackupWriter(installation.connection, installation.names, installation.commits.archive)
-    origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
+    identity, settings = await installation.identity(), settings_digest(installation.settings)
     now = installation.clock.now()
+    create = partial(writer.create, now=now, version=__version__, installation=identity, settings=settings)
     if isinstance(place, Path):
-        return await writer.create(place, origin, now)
+        return await create(place)
     async with _store(installation.settings, place) as store, uploading(store, now) as upload:
         with _temporary_folder() as folder:
-            manifest = await writer.create(folder / "backup", origin, now)
+            manifest = await create(folder / "backup")
             await upload.finish(folder / "backup", manifest)
     return manifest
 

@@ -7,7 +7,3 @@ Reads are dialect-neutral SQLAlchemy Core. Writes, which take most of the time, 
     batch_writer.py  a batch of facts in one transaction.
     history.py       the port, which runs all of this in threads.
 """
-
-from .history import SqlHistory, open_history
-
-__all__ = ["SqlHistory", "open_history"]

@@ -214,12 +214,17 @@ def stream_config(
         if stream is Stream.INPUTS:
             config["max_msgs"] = limits.outside
         elif stream is Stream.REQUESTS:
-            config |= {
-                "allow_atomic": True,
-                "max_msg_size": MAX_CHANGE_SIZE,
-            }  # the jobs of one request are stored together
+            config |= {"allow_atomic": True, "max_msg_size": MAX_CHANGE_SIZE}  # jobs of one request are stored together
     elif stream in OUTPUT_STREAMS:
-        config |= _limits_of_output(stream, output or OutputLimits())
+        limits_of_output, bound = output or OutputLimits(), OUTPUT_STREAMS[stream]
+        config |= {
+            "discard": "old",
+            "max_age": int(limits_of_output.age * _SECOND),
+            "max_bytes": limits_of_output.size,
+            "max_msgs_per_subject": bound.messages,
+            "max_msg_size": bound.size,
+            "deny_delete": True,
+        }
     elif stream is Stream.NOTIFICATIONS:
         kept = output or OutputLimits()
         config |= {
@@ -238,18 +243,6 @@ def stream_config(
         if age:  # nats-server refuses a longer window
             config["duplicate_window"] = min(DUPLICATE_WINDOW_S * _SECOND, age)
     return config
-
-
-def _limits_of_output(stream: Stream, limits: OutputLimits) -> Json:
-    bound = OUTPUT_STREAMS[stream]
-    return {
-        "discard": "old",
-        "max_age": int(limits.age * _SECOND),
-        "max_bytes": limits.size,
-        "max_msgs_per_subject": bound.messages,
-        "max_msg_size": bound.size,
-        "deny_delete": True,
-    }
 
 
 def bucket_config(bucket: Bucket, names: Names) -> Json:

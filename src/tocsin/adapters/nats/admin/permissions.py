@@ -167,7 +167,8 @@ class Granting:
         names = self._names
         stored = [subject for kind in stores for subject in subjects.filters_of(kind)]
         requests = [*map(names.to_wire, stored), names.hold_list(agent, ANY)]
-        own, screened = self._of_agents(agent), self._screened(name, stored)
+        own = names.agent_commands(agent, ANY), names.agent_tasks(agent, ANY), names.agent_ends(agent, ANY)
+        screened = self._screened(name, stored)
         if agent == ANY:
             withheld = tuple(
                 (names.hold_list(other, ANY), self._owned(other, names.hold_list(other, ANY))) for other in self._agents
@@ -196,11 +197,6 @@ class Granting:
         if not self._is_screened:
             return ()
         return tuple((self._names.to_wire(subject), self._names.unscreened(name, subject)) for subject in stored)
-
-    def _of_agents(self, agent: str) -> tuple[str, ...]:
-        """Return the subjects that processes of an agent's name hear alone."""
-        names = self._names
-        return names.agent_commands(agent, ANY), names.agent_tasks(agent, ANY), names.agent_ends(agent, ANY)
 
     def provisioning(self, name: str) -> Permissions:
         """Return the permissions of the user that runs `tocsin init`.

@@ -61,18 +61,14 @@ def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
 
     The order of subjects does not matter, nor do metadata of others: the server adds some.
     """
-    comparable = stored | {"metadata": _common(stored, wanted)}
+    keys = wanted.get("metadata") or {}
+    common = {key: value for key, value in (stored.get("metadata") or {}).items() if key in keys}
+    comparable = stored | {"metadata": common}
     return {
         name: (comparable.get(name), value)
         for name, value in wanted.items()
         if _plain(comparable.get(name)) != _plain(value)
     }
-
-
-def _common(stored: Json, wanted: Json) -> Json:
-    """Return the stored metadata under the keys of the wanted metadata."""
-    keys = wanted.get("metadata") or {}
-    return {key: value for key, value in (stored.get("metadata") or {}).items() if key in keys}
 
 
 def with_filters(config: Json) -> Json:
@@ -105,7 +101,9 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     info = await _stream_info(connection, name)
     if info is None:
         if is_plan:
-            await _check_overlap(connection, wanted)
+            error = await _overlap(connection, wanted)
+            if error.other is not None:
+                raise error
         else:
             await _send_stream(connection, "CREATE", {"num_replicas": 1} | wanted)
         return Change("stream", name, "created")
@@ -205,15 +203,8 @@ async def _stream_info(connection: Connection, name: str) -> Json | None:
     return info
 
 
-async def _check_overlap(connection: Connection, wanted: Json) -> None:
-    """Check that no other stream captures the subjects of a new stream."""
-    error = await _overlap(connection, wanted)
-    if error.other is not None:
-        raise error
-
-
 async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
-    """Return the error that names the stream which captures some of our subjects."""
+    """Return the error of a stream; `other`: a stream that captures its subjects."""
     for own_subject in wanted["subjects"]:
         reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": own_subject}).encode())
         for other in reply["streams"] or ():

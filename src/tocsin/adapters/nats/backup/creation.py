@@ -7,7 +7,6 @@ what was handled has its effects there. A restored installation handles the rest
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -34,18 +33,6 @@ _DURABLE_FIELDS: Final[tuple[str, ...]] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BackupOrigin:
-    """The installation that a backup is of."""
-
-    version: str
-    """Version of Tocsin."""
-    installation: str
-    """Its public identifier."""
-    settings: str
-    """Digest of the settings."""
-
-
 def snapshot_order(names: Names) -> tuple[str, ...]:
     """Return the streams in the order of their snapshots.
 
@@ -69,12 +56,15 @@ class BackupWriter:
         self._names = names
         self._archive = archive
 
-    async def create(self, path: Path, origin: BackupOrigin, now: datetime) -> BackupManifest:
+    async def create(
+        self, path: Path, now: datetime, *, version: str, installation: str, settings: str
+    ) -> BackupManifest:
         """Write a backup to a new folder, and return its manifest.
 
+        `version`: of Tocsin. `installation`: its public identifier. `settings`: their digest.
+
         Raises:
-            BackupExists: the path is taken.
-            TransferFailed: a stream could not be read.
+            BackupError: the path is taken, or a stream could not be read.
             ArchiveDamaged: an object of the archive is missing or changed.
             ServerTooOld: the server makes snapshots of another format.
         """
@@ -85,16 +75,16 @@ class BackupWriter:
             # After the streams, because what the archiver removes from them is in the archive before.
             state, objects = await self._objects(folder, streams)
             manifest = BackupManifest(
-                version=origin.version,
+                version=version,
                 nats_server=str(Version.of(self._connection.client)),
                 layout=LAYOUT,
                 time=now,
-                installation=origin.installation,
+                installation=installation,
                 root=self._names.root,
                 trigger_prefix=self._names.trigger_prefix,
                 public_prefix=self._names.public_prefix,
                 mq_prefix=self._names.mq_prefix,
-                settings=origin.settings,
+                settings=settings,
                 streams=streams,
                 durables=tuple(durables),
                 archive=msgspec.to_builtins(state),

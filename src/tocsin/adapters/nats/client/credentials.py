@@ -20,8 +20,6 @@ from ....settings import Nats
 from ...pem_files import load_authorities, load_pair, read_file, wrong
 from .connection import Json
 
-__all__ = ["Credentials", "security_of"]
-
 _USER_SEED: Final = b"SU"
 _JWT: Final = b"BEGIN NATS USER JWT"
 _SEED: Final = b"BEGIN USER NKEY SEED"
