@@ -183,10 +183,7 @@ def are_open(filters: Sequence[str]) -> bool:
 
 
 def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]:
-    """Return the events that states of scopes that stay need, oldest first.
-
-    Of each subject, only the newest event is returned.
-    """
+    """Return the newest event of each subject of scopes that stay, oldest first."""
     takes = subjects.any_of(filters)
     newest = dict[str, Recorded[Message]]()
     for scope in dict.fromkeys(subjects.guard_of(filter_) or filter_ for filter_ in filters):

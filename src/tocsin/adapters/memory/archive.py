@@ -20,10 +20,7 @@ class InMemoryStoredLog:
     """Implement `ports.StoredLog` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog, *, lag: int = 0) -> None:
-        """Read the streams of `log`.
-
-        `lag`: the number of messages at the end of each stream that the replica lacks.
-        """
+        """`lag`: the number of messages at the end of each stream that the replica lacks."""
         self._log = log
         self._lag = lag
 
@@ -107,10 +104,6 @@ class InMemoryProjections:
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value if the key's revision is `expect`; return the new revision.
-
-        Lifetimes are rounded up to whole seconds.
-        """
         if ttl is not None and ttl <= 0:
             raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
         self._check(bucket, key, expect)

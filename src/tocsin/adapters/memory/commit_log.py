@@ -50,7 +50,6 @@ class InMemoryCommitLog:
         return stored[bisect_right(stored, sequence, key=_sequence) :]
 
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence until closed."""
         while True:
             bodies = self.after(partition, after)
             after = bodies[-1].sequence if bodies else max(after, self._last)
@@ -59,11 +58,9 @@ class InMemoryCommitLog:
                 await self._changed.wait_for(lambda: self._has_newer(partition, after))  # noqa: B023 - waited for at once
 
     async def now(self) -> datetime:
-        """Return the time (UTC)."""
         return self._clock.now()
 
     async def purge(self, partition: int, *, upto: int) -> None:
-        """Remove messages up to a sequence, but never the newest."""
         self._stored[partition] = self.after(partition, upto) or self._stored[partition][-1:]
 
     def _has_newer(self, partition: int, after: int) -> bool:

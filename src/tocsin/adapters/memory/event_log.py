@@ -66,7 +66,6 @@ class InMemoryEventLog:
         return self._logged(decision, [stream.store(subject, body, headers=guard)])
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        """Store an input once within the duplicate window; return the sequence of the first copy."""
         check_subject(subject)
         body = message.encode()
         _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
@@ -150,10 +149,6 @@ class InMemoryEventLog:
         return None if entry is None else self._recorded(entry)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Return up to `limit` matching messages after a sequence, oldest first.
-
-        The result ends before an unreadable message; if that is the first, the call raises its error.
-        """
         messages: list[Recorded[Message]] = []
         for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after):
             try:
@@ -197,11 +192,7 @@ class InMemoryEventLog:
         return self._streams[stream]
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
-        """Return the durable of a spec, and create it at the first call.
-
-        Raises:
-            ValueError: a different durable has the same name.
-        """
+        """Return the durable of a spec, and create it at the first call."""
         durable = self._durables.get((spec.stream, spec.name))
         if durable is None:
             durable = InMemoryDurable(self._streams[spec.stream], spec, self.clock)

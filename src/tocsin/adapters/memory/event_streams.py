@@ -43,10 +43,7 @@ class InMemoryEventStreams:
         return f"webhook.{durable}"
 
     def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> int:
-        """Store a message of a program in each stream that is open for its subject.
-
-        Return their number.
-        """
+        """Store a message in each stream that is open for its subject; return their number."""
         streams = [
             stream for stream, filters in self._opened.items() if any(matches(each, subject) for each in filters)
         ]

@@ -15,18 +15,15 @@ from .client.wire import too_large
 
 
 class CoreMessages:
-    """Sends and receives messages of one connection."""
+    """Sends and receives messages of one connection.
+
+    It raises `RequestRefused` for a message that is too large, and `LogUnavailable` without a connection.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def send(self, subject: str, body: bytes, headers: Headers | None = None) -> None:
-        """Send a message.
-
-        Raises:
-            RequestRefused: it is too large for the server.
-            LogUnavailable: there is no connection.
-        """
         self.check(subject, body, headers)
         try:
             await self._connection.transport.send([Outgoing(subject, body, headers)])
@@ -34,12 +31,7 @@ class CoreMessages:
             raise LogUnavailable(f"{subject}: {error!r}") from error
 
     def check(self, subject: str, body: bytes, headers: Headers | None = None) -> None:
-        """Check that a message can be sent.
-
-        Raises:
-            RequestRefused: it is too large for the server.
-            LogUnavailable: there is no connection.
-        """
+        """Check that a message can be sent."""
         client = self._connection.client
         if not client.is_connected:  # the client would keep it, and send it when it is old
             raise LogUnavailable(f"{subject}: there is no connection")
@@ -65,9 +57,6 @@ async def is_heard(connection: Connection, subject: str, body: bytes = b"", *, w
     """Return whether a process hears a subject, whose messages are not answered.
 
     If no process does, the server says so at once; otherwise nothing comes for `wait` seconds.
-
-    Raises:
-        LogUnavailable: there is no connection.
     """
     try:
         await connection.client.request(subject, body, timeout=wait)

@@ -326,9 +326,6 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
     """Open the history in the database of a URL, for the duration of the context.
 
     The offsets belong to one installation: with another or an empty NATS, the history records that from its beginning.
-
-    Raises:
-        HistoryUnavailable: the URL or the password is wrong, or the database does not answer or is not usable.
     """
     engine = connect(url, max_connections=max_connections)
     try:

@@ -61,10 +61,7 @@ class InputLimits:
 
 @dataclass(frozen=True, slots=True)
 class CaptureLimits:
-    """The subjects and limits of the stream of captured messages.
-
-    A full stream drops its oldest messages.
-    """
+    """The subjects and limits of captured messages. A full stream drops its oldest messages."""
 
     subjects: tuple[str, ...]
     """The subjects on the wire that programs publish on."""
@@ -76,10 +73,7 @@ class CaptureLimits:
 
 @dataclass(frozen=True, slots=True)
 class OutputLimits:
-    """The limits of the streams of output and of notifications.
-
-    A full stream drops its oldest messages.
-    """
+    """The limits of output and notifications. A full stream drops its oldest messages."""
 
     size: int = 268_435_456
     """Bytes."""
@@ -246,10 +240,7 @@ def stream_config(
 
 
 def bucket_config(bucket: Bucket, names: Names) -> Json:
-    """Return the configuration of a KV bucket's stream.
-
-    One value for each key, with a lifetime.
-    """
+    """Return the configuration of a KV bucket's stream."""
     is_cache = bucket is Bucket.ANSWERS
     return {
         "name": names.bucket_stream(bucket),
@@ -286,10 +277,7 @@ def archive_config(names: Names) -> Json:
 def wanted_streams(
     names: Names, *, bridge: bool, inputs: InputLimits | None = None, output: OutputLimits | None = None
 ) -> list[Json]:
-    """Return the configurations of all streams, buckets and archive included.
-
-    `bridge`: whether external workers are served (the stream of `mq.…`).
-    """
+    """Return the configurations of all streams, buckets and archive included; `bridge`: also of `mq.…`."""
     streams = [stream for stream in SERVER_STREAMS if bridge or stream is not Stream.MQ]
     configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
     configs += [bucket_config(bucket, names) for bucket in Bucket]
@@ -302,15 +290,12 @@ def wanted_streams(
 
 
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
-    """Return the configuration of a durable.
-
-    It never gives up on a message, because its stage decides about every message.
-    """
+    """Return the configuration of a durable."""
     return {
         "durable_name": spec.name,
         "ack_policy": "explicit",
         "ack_wait": int(spec.ack_wait * _SECOND),
-        "max_deliver": -1,
+        "max_deliver": -1,  # its stage decides about every message
         "max_ack_pending": spec.max_ack_pending,
         "filter_subjects": [names.to_wire(relative) for relative in spec.filters],
     }
@@ -319,10 +304,7 @@ def consumer_config(spec: DurableSpec, names: Names) -> Json:
 def durable_specs(
     stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float, teams: Iterable[str] = ()
 ) -> list[DurableSpec]:
-    """Return the durables of the stages and of MQ executors.
-
-    `teams`: the namespaces with executors of their own.
-    """
+    """Return the durables of stages and MQ executors; `teams`: namespaces with their own executors."""
     executors = [
         DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), task_ack_wait),
         *(
@@ -349,12 +331,11 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check that of commits, because every user may read its state; an earlier
-    layout has no such stream, and then every stream is checked. Streams that do not exist, or whose state this user may not read, are skipped.
+    By default, check that of commits, because every user may read its state; an earlier layout has no such stream, and then every stream is
+    checked. Streams that do not exist, or whose state this user may not read, are skipped.
 
     Raises:
         UnsupportedLayout: a stream has another layout than this version needs; the text lists the steps.
-        LogUnavailable: the server does not answer.
     """
     if streams is None:
         streams = () if await _require(connection, names, names.commits_stream) else all_streams(names)

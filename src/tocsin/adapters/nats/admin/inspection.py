@@ -61,11 +61,7 @@ class NatsInspection:
         inputs: InputLimits | None = None,
         output: OutputLimits | None = None,
     ) -> None:
-        """Compare with what an installation needs.
-
-        `bridge`: it has the bridge's stream. `durables`: its durables. `inputs` and `output`: the limits of its
-        streams of inputs and of output.
-        """
+        """Compare with what an installation needs; `bridge`: it has the stream of the bridge."""
         self._connection = connection
         self._names = names
         configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)

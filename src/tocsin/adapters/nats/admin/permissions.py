@@ -32,10 +32,7 @@ API: Final = "$JS.API"
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The rules of one user: subjects on the wire, wildcards included.
-
-    What is not allowed is refused.
-    """
+    """The rules of one user: subjects on the wire, wildcards included. Everything else is refused."""
 
     inbox_prefix: str
     """The prefix that its clients must use (`nats.inbox_prefix`)."""
@@ -186,9 +183,9 @@ class Granting:
         yield from (self._owned(agent, subject(agent, ANY)) for agent in self._agents)
 
     def _owned(self, agent: str, subject: str) -> str:
-        """Return a subject of an agent under a first token of its own.
+        """Return a subject under a first token of an agent, which no import covers.
 
-        No import over all names covers it. The token has an underscore, so it is the root of no installation.
+        The token has an underscore, so it is the root of no installation.
         """
         return f"{self._names.root}_{agent}{subject.removeprefix(self._names.root)}"
 
@@ -199,10 +196,7 @@ class Granting:
         return tuple((self._names.to_wire(subject), self._names.unscreened(name, subject)) for subject in stored)
 
     def provisioning(self, name: str) -> Permissions:
-        """Return the permissions of the user that runs `tocsin init`.
-
-        Streams, buckets and durables, but no facts.
-        """
+        """Return the permissions for `tocsin init`: streams, buckets and durables, but no facts."""
         main = [self._names.stream(stream) for stream in SERVER_STREAMS]
         streams = all_streams(self._names)
         publish = [
@@ -216,10 +210,7 @@ class Granting:
         return Permissions(_inbox(name), _sorted(publish))
 
     def watching(self, name: str, access: Access) -> Permissions:
-        """Return the permissions of an observer.
-
-        Those of `access`, and the state of every stream and durable.
-        """
+        """Return the permissions of an observer: `access`, and the state of streams and durables."""
         rules, main = self.part(name, access), [self._names.stream(stream) for stream in SERVER_STREAMS]
         publish = [
             *rules.publish,
@@ -334,10 +325,7 @@ class Granting:
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 
     def _on_commits(self, access: Access, *, appends: bool) -> Iterator[str]:
-        """Allow every part to read the log of commits.
-
-        Parts that decide may append, and request their turns.
-        """
+        """Allow every part to read commits, and parts that decide to append."""
         name = self._names.commits_stream
         yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
         yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))

@@ -66,21 +66,13 @@ async def provision(
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
 
-    Args:
-        connection: to a server, or to any server of a cluster.
-        names: the names of this installation.
-        replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
-        bridge: whether external workers are served (the stream of `mq.…`).
-        durables: the durables of the stages and of MQ executors.
-        inputs: the limits of the streams of inputs; None: the defaults.
-        output: the limits of the streams of output; None: the defaults.
-        mode: what to do with the changes.
+    `replicas`: the number of servers that keep each stream; None keeps it, or means 1 for a new stream. `bridge`: whether external workers are
+    served (the stream of `mq.…`).
 
     Raises:
         MessagesAtRisk: the mode is `KEEP_MESSAGES`, and messages would be removed; nothing is changed.
         ProvisionError: the server cannot be brought into that state; the text says what to do.
         UnsupportedLayout: there are streams of another layout; nothing is changed, and the text lists the steps.
-        LogUnavailable: there is no connection to the server.
     """
     _check_version(connection.client)
     try:
@@ -170,15 +162,13 @@ class NatsStreamPurge:
     """Implement `ports.StreamPurge`."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """Use the streams that `provision` created."""
         self._connection = connection
         self._names = names
 
     async def decided(self, stream: Stream) -> int:
         """Return the sequence up to which every acknowledging consumer of a stream is done.
 
-        Foreign consumers count too. A consumer without a backlog is done up to the end that the stream had before the
-        query.
+        Foreign consumers count too. A consumer without a backlog is done up to the end that the stream had before the query.
         """
         name = self._names.stream(stream)
         end: int = (await self._connection.manage(f"STREAM.INFO.{name}"))["state"]["last_seq"]
@@ -191,7 +181,6 @@ class NatsStreamPurge:
         return min(floors)
 
     def obstacle(self) -> str | None:
-        """Return the reason if the server is too old to purge."""
         version = Version.of(self._connection.client)
         if version >= PURGES_SAFELY:
             return None
@@ -201,7 +190,6 @@ class NatsStreamPurge:
         )
 
     async def purge(self, subject: str, *, upto: int) -> None:
-        """Remove matching messages up to a sequence."""
         name = self._names.stream(subjects.stream_of(subject))
         request = json.dumps({"filter": self._names.to_wire(subject), "seq": upto + 1})
         await self._connection.manage(f"STREAM.PURGE.{name}", request.encode())

@@ -72,11 +72,8 @@ def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
 
 
 def with_filters(config: Json) -> Json:
-    """Return a durable's configuration with its filters in one field.
-
-    The server reports a single filter in another field.
-    """
-    subject = config.get("filter_subject")
+    """Return a durable's configuration with its filters in one field."""
+    subject = config.get("filter_subject")  # the server reports a single filter there
     return {**config, "filter_subjects": [subject]} if subject else config
 
 
@@ -88,12 +85,9 @@ def _plain(value: object) -> object:
 
 
 async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None, *, is_plan: bool) -> Change:
-    """Create or update a stream, and return the change.
+    """Create or update a stream, and return the change; fields that `wanted` lacks stay unchanged.
 
-    Fields that `wanted` lacks stay unchanged. `is_plan`: change nothing, and return the change that would be made.
-
-    Raises:
-        ProvisionError: the stream cannot be created or changed.
+    `is_plan`: change nothing, and return the change that would be made.
     """
     name: str = wanted["name"]
     if replicas is not None:
@@ -120,10 +114,7 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
 
 
 def _warning(stored: Json, wanted: Json) -> str | None:
-    """Return a warning about subjects that a stream captures no more.
-
-    None: it captures all as before.
-    """
+    """Return a warning about subjects that a stream captures no more."""
     kept = wanted.get("subjects")
     if kept is None:
         return None
@@ -240,13 +231,9 @@ def overlaps(ours: str, theirs: str) -> bool:
 async def ensure_consumer(
     connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json, *, is_plan: bool
 ) -> Change:
-    """Create or update a durable, and return the change.
+    """Create or update a durable, and return the change, as `ensure_stream` does.
 
-    A new durable starts after its cursor, or with all messages if it has none. `is_plan`: change nothing, and return the change that
-    would be made.
-
-    Raises:
-        ProvisionError: the server rejected the durable.
+    A new durable starts after its cursor, or with all messages if it has none.
     """
     name = f"{stream}/{spec.name}"
     stored = await _stored_durable(connection, stream, spec.name, is_plan=is_plan)
@@ -266,11 +253,7 @@ async def ensure_consumer(
 
 
 async def create_durable(connection: Connection, stream: str, config: Json, *, after: int) -> None:
-    """Create a durable that starts after a sequence.
-
-    Raises:
-        ProvisionError: the server rejected the durable.
-    """
+    """Create a durable that starts after a sequence."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
     await _send_durable(connection, stream, "create", config | start)
 

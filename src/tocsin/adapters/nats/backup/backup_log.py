@@ -26,10 +26,7 @@ PORTION: Final = 1_000
 
 
 class BackupLog:
-    """Implement `ports.StoredLog` over the snapshots of a backup.
-
-    Reading raises `SnapshotDamaged` if a snapshot is damaged.
-    """
+    """Implement `ports.StoredLog` over the snapshots of a backup, or raise `SnapshotDamaged`."""
 
     def __init__(self, folder: Path, manifest: BackupManifest) -> None:
         self._folder = folder
@@ -83,10 +80,7 @@ class CommitsOfBackup:
 
 
 async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> CommitStoredLog:
-    """Return the log of commits of a backup and its inputs, archive included.
-
-    `key`: the key of the installation.
-    """
+    """Return the log of commits of a backup and its inputs, archive included."""
     projections = InMemoryProjections()
     archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)
     await archive.move(manifest.archive_state, expect=0)

@@ -133,10 +133,7 @@ class BackupWriter:
         return state, {name: FileRecord.of(target / name) for name in copied}
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
-        """Yield the durables, except those of work queues.
-
-        A work queue holds only what was not handled.
-        """
+        """Yield the durables, except those of work queues, which hold only what was not handled."""
         for stream in (self._names.stream(stream) for stream in SERVER_STREAMS if stream is not Stream.MQ):
             async for page in self._connection.pages(f"CONSUMER.LIST.{stream}"):
                 if page.get("missing"):
@@ -149,11 +146,7 @@ class BackupWriter:
 
 
 def require_version(connection: Connection) -> None:
-    """Check that the server makes and takes snapshots of messages.
-
-    Raises:
-        ServerTooOld: it does not.
-    """
+    """Check that the server makes and takes snapshots of messages."""
     version = Version.of(connection.client)
     if version < SENDS_MESSAGES:
         raise ServerTooOld(

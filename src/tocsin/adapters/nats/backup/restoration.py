@@ -62,13 +62,9 @@ class BackupReader:
         self._projections = projections
 
     async def restore(self, folder: Path, target: RestoreTarget) -> BackupManifest:
-        """Restore a backup, and return its manifest.
+        """Restore a backup, and return its manifest, or raise `BackupError` or `ServerTooOld`.
 
         The installation's key comes last of the streams, so that no stage starts on a part of a backup.
-
-        Raises:
-            BackupError: it cannot be restored there.
-            ServerTooOld: the server is older than the backup's.
         """
         manifest = folders.read_manifest(folder)
         self._require_same(manifest)

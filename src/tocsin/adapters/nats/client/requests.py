@@ -150,19 +150,11 @@ class Requests:
                 request.deny(subject)
 
     async def ask(self, message: Outgoing, *, after: Sequence[Outgoing] = ()) -> Reply:
-        """Send a message after others that have no replies; return its reply.
-
-        Raises:
-            LogUnavailable: there was no reply.
-        """
+        """Send a message after others that have no replies; return its reply."""
         return await self._ask(message, lambda _: True, after)
 
     async def ask_many(self, message: Outgoing) -> tuple[list[Reply], Reply]:
-        """Send a message; return its replies, and the status message that ends them.
-
-        Raises:
-            LogUnavailable: the replies did not end in time.
-        """
+        """Send a message; return its replies, and the status message that ends them."""
         replies: list[Reply] = []
 
         def receive(reply: Reply) -> bool:
@@ -255,11 +247,7 @@ class Requests:
 
 
 def _check_subjects(messages: Sequence[Outgoing]) -> None:
-    """Reject messages with a subject that the server would answer by ending the connection.
-
-    Raises:
-        RequestRefused: the server's line for a command has no room for a subject.
-    """
+    """Reject messages with a subject that the server would answer by ending the connection."""
     for message in messages:
         if len(message.subject) > _SHORT_SUBJECT and len(message.subject.encode()) > MAX_WIRE_SUBJECT_BYTES:
             reason = f"a subject has at most {MAX_WIRE_SUBJECT_BYTES:,} bytes on the wire"
