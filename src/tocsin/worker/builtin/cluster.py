@@ -77,11 +77,6 @@ class Cluster:
         self._client: Any = None
 
     async def __aenter__(self) -> Self:
-        """Read the configuration.
-
-        Raises:
-            BuiltinFailure: it cannot be read.
-        """
         await self._connect()
         return self
 
@@ -109,9 +104,6 @@ class Cluster:
         """Send a request once, and yield the parts of its answer.
 
         `within`: seconds for all of them; None: unlimited.
-
-        Raises:
-            BuiltinFailure: the server refused it, or the connection broke.
         """
         try:
             timeout = aiohttp.ClientTimeout(total=within, sock_connect=_CONNECT_WITHIN_S)

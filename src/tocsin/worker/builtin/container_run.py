@@ -198,9 +198,6 @@ class ContainerRun:
         """Run the container, and return its end; its log goes to `out`.
 
         If this is cancelled, the Job is deleted, unless another worker continues the attempt.
-
-        Raises:
-            BuiltinFailure: the Job cannot be started or followed.
         """
         starting = asyncio.create_task(self._start())
         try:

@@ -101,9 +101,6 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
     If this is cancelled, the command is ended first: by SIGTERM, and by SIGKILL after its grace. A second cancellation kills
     it at once. If the worker dies, the supervisor ends it. A process that SIGKILL does not end within ten seconds is left, with a warning.
     A supervisor that does not answer, because its command stopped it, is killed.
-
-    Raises:
-        BuiltinFailure: the supervisor was killed, or its answer cannot be read.
     """
     with ExitStack() as stack:
         opened = _Pipes(stack)
