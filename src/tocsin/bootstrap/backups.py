@@ -31,7 +31,7 @@ from ..subjects import RECORDED
 from .commit_process import Commits
 from .commits import takes
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
-from .provision import durables_of, initialize, input_limits, output_limits
+from .provision import durables_of, initialize
 from .stage_runner import rebuild_history
 
 CONNECT_S: Final = 10.0
@@ -140,12 +140,7 @@ async def restore_backup(installation: Installation, place: BackupPlace) -> Back
 
 async def _restore_folder(installation: Installation, folder: Path) -> BackupManifest:
     settings = installation.settings
-    configs = wanted_streams(
-        installation.names,
-        bridge=True,
-        inputs=input_limits(settings, has_webhooks=True),
-        output=output_limits(settings),
-    )
+    configs = wanted_streams(installation.names, settings, has_all=True)
     target = RestoreTarget(
         configs={config["name"]: {"num_replicas": settings.replicas or 1} | config for config in configs},
         archive=archive_store(settings, installation.connection),

@@ -160,7 +160,7 @@ def _check(body: bytes, *, is_connected: bool) -> None:
 def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
     """Return a callback that runs with the context variables of this call.
 
-    Those of the stage that calls it, such as its name in log lines, do not concern a worker.
+    The variables of the calling stage, such as its name in log lines, do not concern a worker.
     """
     context = copy_context()
 

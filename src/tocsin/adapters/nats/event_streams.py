@@ -108,7 +108,7 @@ class _Reader:
         self._names = names
         self._inbox = inbox
         self.taken: list[Any] = []
-        """The messages that were taken, without those that were settled before the last take."""
+        """The taken messages that were not settled before the last take."""
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
         try:

@@ -64,7 +64,7 @@ def by_template(
 
 
 def trusted(ca_file: str | None, channel: str) -> ssl.SSLContext:
-    """Trust the public authorities, and those of a file beside them."""
+    """Trust the public authorities, and the authorities in a file."""
     context = httpx.create_ssl_context()
     if ca_file is not None:
         try:

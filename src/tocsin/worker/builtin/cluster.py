@@ -16,6 +16,7 @@ import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from ...domain.http_answer import retry_after
 from ...domain.yaml_fault import fault_of
 from ...settings.builtin import ContainerRules
 from ..builtin_call import BuiltinFailure
@@ -210,9 +211,8 @@ def missing_configuration(rules: ContainerRules, environment: Mapping[str, str])
 
 
 async def _refusal(what: str, response: Any) -> Refusal:  # noqa: ANN401
-    written = response.headers.get("Retry-After", "")
-    retry_after = float(written) if written.isdecimal() and len(written) < 10 else None  # noqa: PLR2004 - digits
-    return Refusal(what, response.status, await _read(response, MAX_REASON * 16, cut=True), retry_after)
+    answer = await _read(response, MAX_REASON * 16, cut=True)
+    return Refusal(what, response.status, answer, retry_after(response.headers))
 
 
 async def _read(response: Any, limit: int, *, cut: bool = False) -> bytes:  # noqa: ANN401

@@ -50,7 +50,7 @@ class HttpFunction:
     """Sends requests that the rules of a worker allow."""
 
     def __init__(self, rules: HttpRules, network: GuardedNetwork | None = None) -> None:
-        """`network`: by default that of the rules."""
+        """`network`: by default the network of the rules."""
         if not rules.urls:
             reason = "required for `--builtin http`, and not given: list the beginnings of URLs that requests may have"
             raise SettingsError(DefinitionProblem(reason, field="builtin.http.urls", code="required"))

@@ -38,7 +38,7 @@ _CONFIGURE: Final = text(
     "set_config('tocsin.step', :step, true), set_config('tocsin.attempt', :attempt, true), "
     "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
 )
-"""What names the execution in a transaction, and limits its statements."""
+"""Names the execution in a transaction, and limits its statements."""
 _NUMBERED: Any = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # it has no types
 """Writes parameters as PostgreSQL reads them: `$1`."""
 _SQLSTATE: Final = ord("C")
@@ -253,7 +253,7 @@ def _summary(count: int) -> dict[str, JsonValue]:
 
 
 def _plain(value: object) -> JsonValue:  # noqa: PLR0911 - a case for each kind
-    """Return a value of a database as JSON; what JSON does not have is text."""
+    """Return a value of a database as JSON; other values become text."""
     match value:
         case None | bool():
             return value

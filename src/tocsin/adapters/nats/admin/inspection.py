@@ -18,6 +18,7 @@ from ....ports.server_inspection import (
     StreamState,
     TriggerProgress,
 )
+from ....settings import Settings
 from ....subjects import COMMITS, DECISION_STREAMS, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
@@ -26,13 +27,7 @@ from ..core_messages import is_heard
 from ..log.direct_get import DirectGet
 from ..log.projections import is_marker
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS, server_health, server_variables
-from .desired_state import (
-    InputLimits,
-    OutputLimits,
-    consumer_config,
-    layout_of,
-    wanted_streams,
-)
+from .desired_state import consumer_config, layout_of, wanted_streams
 from .resources import differences, loss_by, unchangeable, with_filters
 
 _LIMITS: Final = (
@@ -52,20 +47,12 @@ class NatsInspection:
     versions = ServerVersions(OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS)
 
     def __init__(
-        self,
-        connection: Connection,
-        names: Names,
-        *,
-        bridge: bool = False,
-        durables: Iterable[DurableSpec] = (),
-        inputs: InputLimits | None = None,
-        output: OutputLimits | None = None,
+        self, connection: Connection, names: Names, settings: Settings, durables: Iterable[DurableSpec] = ()
     ) -> None:
-        """Compare with what an installation needs; `bridge`: it has the stream of the bridge."""
+        """Compare with the streams that the settings need, and with `durables`."""
         self._connection = connection
         self._names = names
-        configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
-        self._wanted_streams: Mapping[str, Json] = {config["name"]: config for config in configs}
+        self._wanted_streams = {config["name"]: config for config in wanted_streams(names, settings)}
         self._wanted_durables = {
             (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
         }

@@ -190,7 +190,7 @@ class Granting:
         return f"{self._names.root}_{agent}{subject.removeprefix(self._names.root)}"
 
     def _screened(self, name: str, stored: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """Return the subjects that a user outside stores, each with that of its submissions."""
+        """Return the subjects that a user outside stores, each with the subject of its submissions."""
         if not self._is_screened:
             return ()
         return tuple((self._names.to_wire(subject), self._names.unscreened(name, subject)) for subject in stored)
@@ -245,7 +245,7 @@ class Granting:
         """Return the permissions of a program outside that triggers and cancels, and receives public events.
 
         The server puts the name of the program into the subjects of its requests, and of the answers to them. `sent`: the
-        captured subjects on which it may publish. `namespaces`: those to which the program is bound, each with the jobs whose events it
+        captured subjects on which it may publish. `namespaces`: of the program, each with the jobs whose events it
         receives; None: it may name every job, and receives all events.
         """
         names, answers = self._names, f"{self._names.public_prefix}.answer"
@@ -381,7 +381,7 @@ class Granting:
 
 
 def _beside(streams: Iterable[Stream]) -> list[Stream]:
-    """Return the streams beside that of commits, which every part reads."""
+    """Return the streams beside the stream of commits, which every part reads."""
     return [stream for stream in streams if stream not in DECISION_STREAMS]
 
 

@@ -15,21 +15,15 @@ from nats.aio.client import Client
 
 from .... import subjects
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
+from ....settings import Settings
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
-from ..client.connection import Connection, Json
+from ..client.connection import Connection
 from ..client.jetstream_wait import silence_of
 from ..client.names import Names
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, Version
-from .desired_state import (
-    InputLimits,
-    OutputLimits,
-    all_streams,
-    consumer_config,
-    require_layout,
-    wanted_streams,
-)
+from .desired_state import all_streams, consumer_config, require_layout, wanted_streams
 from .provision_errors import MessagesAtRisk, ProvisionError, ServerTooOld
 from .resources import Change, ensure_consumer, ensure_stream
 
@@ -48,7 +42,7 @@ class Mode(Enum):
     PLAN = auto()
     """Make none, and return them."""
     KEEP_MESSAGES = auto()
-    """Make none if one of them would remove stored messages, else all."""
+    """Make none if any would remove stored messages, else all."""
     APPLY = auto()
     """Make all."""
 
@@ -56,18 +50,12 @@ class Mode(Enum):
 async def provision(
     connection: Connection,
     names: Names,
+    settings: Settings,
     *,
-    replicas: int | None = None,
-    bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
-    inputs: InputLimits | None = None,
-    output: OutputLimits | None = None,
     mode: Mode = Mode.APPLY,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
-
-    `replicas`: the number of servers that keep each stream; None keeps it, or means 1 for a new stream. `bridge`: whether external workers are
-    served (the stream of `mq.…`).
 
     Raises:
         MessagesAtRisk: the mode is `KEEP_MESSAGES`, and messages would be removed; nothing is changed.
@@ -79,8 +67,7 @@ async def provision(
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
         _check_payload(connection.client)
-        configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
-        ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
+        ensure = partial(_ensure, connection, names, settings, tuple(durables))
         if mode is Mode.PLAN:
             return await ensure(is_plan=True)
         if mode is Mode.KEEP_MESSAGES:
@@ -97,15 +84,10 @@ async def provision(
 
 
 async def _ensure(
-    connection: Connection,
-    names: Names,
-    configs: Iterable[Json],
-    specs: Iterable[DurableSpec],
-    replicas: int | None,
-    *,
-    is_plan: bool,
+    connection: Connection, names: Names, settings: Settings, specs: Iterable[DurableSpec], *, is_plan: bool
 ) -> list[Change]:
-    changes = [await ensure_stream(connection, config, replicas, is_plan=is_plan) for config in configs]
+    configs = wanted_streams(names, settings)
+    changes = [await ensure_stream(connection, config, settings.replicas, is_plan=is_plan) for config in configs]
     projections = NatsProjections(connection, names)
     for spec in specs:
         stream, config = names.stream(spec.stream), consumer_config(spec, names)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ....ports import DurableSpec
-from ....subjects import Bucket, covers, cursor
+from ....subjects import Bucket, covers, cursor, overlap
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError
@@ -128,7 +128,7 @@ def _warning(stored: Json, wanted: Json) -> str | None:
 def loss_by(info: Json, wanted: Json) -> str | None:
     """Return in words which stored messages lower limits would remove; None: none.
 
-    A stream that refuses new messages when it is full keeps those that it has, unless they are too old or too many for their subject.
+    A stream that refuses new messages when it is full keeps the stored messages, unless they are too old or too many for their subject.
     """
     stored, state = info["config"], info["state"]
     losses = [
@@ -203,7 +203,7 @@ async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
                 continue
             info = await _stream_info(connection, other)
             captured = info["config"].get("subjects", ()) if info else ()
-            overlapping = ", ".join(subject for subject in captured if overlaps(subject, own_subject))
+            overlapping = ", ".join(subject for subject in captured if overlap(subject, own_subject))
             return SubjectsOverlap(
                 f"stream {other} captures {overlapping}, which overlaps {own_subject} of {wanted['name']}: "
                 "choose other prefixes, or a separate account for this installation",
@@ -215,17 +215,6 @@ async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
         f"the subjects of stream {wanted['name']} overlap those of another stream: {', '.join(wanted['subjects'])}",
         stream=wanted["name"],
     )
-
-
-def overlaps(ours: str, theirs: str) -> bool:
-    """Return whether two filters match a common subject."""
-    our_tokens, their_tokens = ours.split("."), theirs.split(".")
-    for our_token, their_token in zip(our_tokens, their_tokens, strict=False):
-        if ">" in {our_token, their_token}:
-            return True
-        if our_token != their_token and "*" not in {our_token, their_token}:
-            return False
-    return len(our_tokens) == len(their_tokens)
 
 
 async def ensure_consumer(

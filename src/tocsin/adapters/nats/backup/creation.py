@@ -133,7 +133,7 @@ class BackupWriter:
         return state, {name: FileRecord.of(target / name) for name in copied}
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
-        """Yield the durables, except those of work queues, which hold only what was not handled."""
+        """Yield the durables, except of work queues, which hold unhandled messages alone."""
         for stream in (self._names.stream(stream) for stream in SERVER_STREAMS if stream is not Stream.MQ):
             async for page in self._connection.pages(f"CONSUMER.LIST.{stream}"):
                 if page.get("missing"):

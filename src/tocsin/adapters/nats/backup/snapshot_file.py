@@ -146,7 +146,7 @@ class _Archive:
         return Entry(name, nanoseconds, sequence, self._take(headers), self._take(body))
 
     def rest(self) -> bytes:
-        """Return what is left of the block that is being read."""
+        """Return the rest of the block that is being read."""
         return self._data[self._at :]
 
     def _take(self, size: int) -> bytes:

@@ -107,7 +107,7 @@ class Upload:
                 raise self._taken()
 
     async def undo(self) -> None:
-        """Remove what was stored, as far as the store permits it."""
+        """Remove the stored objects, as far as the store permits it."""
         for name in reversed(self.names):
             await self._store.remove(name)
 
@@ -119,7 +119,7 @@ class Upload:
 
 @asynccontextmanager
 async def uploading(store: BackupStore, now: datetime) -> AsyncIterator[Upload]:
-    """Take a place for a backup; after an error remove what was stored there."""
+    """Take a place for a backup; after an error remove the stored objects."""
     upload = Upload(store)
     try:
         await upload.begin(now)

@@ -52,7 +52,7 @@ _SPECIAL: Final = (_MQ, *_UNPARTITIONED, PUBLIC_INPUTS)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one installation, all four of which differ on one server."""
+    """The names of one installation, which differ from all others on one server."""
 
     root: str = "tocsin"
     trigger_prefix: str = "cron.trigger"

@@ -72,7 +72,7 @@ class _Single:
 
 
 class _Wave:
-    """Several messages with one reply each, and one future for all of them."""
+    """Several messages with one reply each, and one future for all."""
 
     __slots__ = ("_left", "_messages", "answers", "end", "until")
 

@@ -77,7 +77,7 @@ class PublicTransport:
 
 
 def check_unsettled(messages: Sequence[Msg]) -> None:
-    """Reject messages if any of them is settled already."""
+    """Reject messages if any is settled already."""
     for message in messages:
         if message.is_acked:
             raise MsgAlreadyAckdError(message)

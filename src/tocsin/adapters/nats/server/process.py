@@ -229,7 +229,7 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Version":
-        """Read what `str` writes."""
+        """Read the text of `str`."""
         return cls(*map(int, text.split(".")))
 
     @override
@@ -252,7 +252,7 @@ SENDS_MESSAGES: Final = Version(2, 15, 1)
 STOPS_AT_HEADERS: Final = Version(2, 14, 0)
 """The oldest nats-server that stops a stream of several replicas at a wrong `Nats-Expected-Last-Msg-Id`.
 
-It proposes the message to the replicas, and none of them can apply it, also after a restart.
+It proposes the message to the replicas, and no replica can apply it, also after a restart.
 """
 
 
@@ -278,7 +278,7 @@ def server_variables(url: str) -> dict[str, Any] | None:
 
 
 def server_health(url: str) -> list[dict[str, Any]]:
-    """Return what a server finds unhealthy (`/healthz`); nothing if it does not answer."""
+    """Return the faults that a server finds (`/healthz`); nothing if it does not answer."""
     body = _get(url, "/healthz?details=true", statuses=(http.client.OK, http.client.SERVICE_UNAVAILABLE))
     return (from_json(body).get("errors") or []) if body else []
 
