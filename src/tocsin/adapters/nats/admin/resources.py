@@ -242,7 +242,7 @@ async def ensure_consumer(
 
 
 async def create_durable(connection: Connection, stream: str, config: Json, *, after: int) -> None:
-    """Create a durable that starts after a sequence."""
+    """Create a durable that starts after a sequence, or raise `ProvisionError`."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
     await _send_durable(connection, stream, "create", config | start)
 

@@ -146,7 +146,7 @@ class BackupWriter:
 
 
 def require_version(connection: Connection) -> None:
-    """Check that the server makes and takes snapshots of messages."""
+    """Raise `ServerTooOld` unless the server makes and takes snapshots of messages."""
     version = Version.of(connection.client)
     if version < SENDS_MESSAGES:
         raise ServerTooOld(

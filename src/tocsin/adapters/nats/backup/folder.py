@@ -121,7 +121,7 @@ def snapshot_path(stream: str) -> Path:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """Read the manifest of a backup."""
+    """Read the manifest of a backup, or raise `BackupUnreadable`."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except OSError as error:

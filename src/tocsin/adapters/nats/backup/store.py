@@ -132,7 +132,7 @@ async def uploading(store: BackupStore, now: datetime) -> AsyncIterator[Upload]:
 
 
 async def download_backup(store: BackupStore, folder: Path) -> BackupManifest:
-    """Write the files of a backup that the store has to an empty folder."""
+    """Write the stored files of a backup to an empty folder, or raise `BackupUnreadable`."""
     for part in (folders.STREAMS, folders.ARCHIVE):
         (folder / part).mkdir(mode=0o700)
     if not await store.download(folders.MANIFEST, folder / folders.MANIFEST):

@@ -60,7 +60,7 @@ async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> J
 
 
 async def restore_snapshot(connection: Connection, config: Json, state: Json, pieces: Iterator[bytes]) -> Json:
-    """Create a stream from a snapshot; return its state."""
+    """Create a stream from a snapshot; return its state, or raise `TransferFailed`."""
     stream: str = config["name"]
     try:
         answer = await connection.manage(

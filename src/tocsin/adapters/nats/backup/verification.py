@@ -47,7 +47,7 @@ class Verification:
 async def verify_backup(
     folder: Path, *, patience: timedelta = PATIENCE, takes: Takes = lambda *_: True
 ) -> Verification:
-    """Compare the files of a backup with the manifest, and audit its log."""
+    """Compare the files with the manifest, and audit the log, or raise `BackupUnreadable`."""
     manifest = folders.read_manifest(folder)
     damage = list(damaged_files(folder, manifest)) or list(_damaged_snapshots(folder, manifest))
     if damage:
