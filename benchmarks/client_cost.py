@@ -93,7 +93,7 @@ async def _alone(installation: Installation, messages: int) -> float:
 async def _stage(installation: Installation, name: str, client: FastClient, messages: int) -> float:
     """Return the CPU of a stage that stores nothing, in microseconds for each message."""
     spec = DurableSpec(f"client-{name}", Stream.REQUESTS, _SCOPE)
-    await provision(installation.connection, installation.names, durables=(spec,))
+    await provision(installation.connection, installation.names, installation.settings, durables=(spec,))
     taken, all_taken = 0, asyncio.Event()
 
     def answer(asked: Asked) -> "asyncio.Future[Step]":

@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from tests.domain.given import KEY
-from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
+from tocsin.adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
 from tocsin.stages.matcher.stage import Channels, Matcher

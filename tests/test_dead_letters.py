@@ -10,7 +10,7 @@ import pytest
 from tests.stages.test_rerun import ETL, answer, etl, failed, refused_message, run
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.adapters.sql.history import SqlHistory, open_history
 from tocsin.domain.definition import DefinitionError
 from tocsin.domain.events import Actor, CancelRequest, Failed, PoisonMessage, Replayed, Requested, Resolved
 from tocsin.domain.execution import Status

@@ -6,7 +6,8 @@ from typing import Final
 from tests.domain.given import KEY, NOON
 from tests.domain.test_task_board import task
 from tocsin import subjects
-from tocsin.adapters.memory.agents import MAX_BYTES, InMemoryAgentChannel
+from tocsin.adapters.memory.agents import InMemoryAgentChannel
+from tocsin.adapters.memory.stored_stream import MAX_BYTES
 from tocsin.domain.agent import agent_key
 from tocsin.domain.events import PoisonMessage, Recorded, Started, Trigger
 from tocsin.domain.task_board import NO_AGENT, AgentClaim, TaskBoard

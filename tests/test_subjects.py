@@ -263,3 +263,11 @@ def test_subject_names_its_publisher(subject: str, publisher: str | None) -> Non
     assert subjects.job_of(subject) == "a.job"
     assert subjects.is_trigger(subject) == ("trigger" in subject)
     assert subjects.stream_of(subject) == ("REQUESTS" if publisher is None else "INPUTS")
+
+
+def test_filters_overlap_when_one_subject_matches_both() -> None:
+    together = [("a.b", "a.b"), ("a.*", "*.b"), ("a.>", "a.b.c"), (">", "a"), ("a.b.c", "a.*.>")]
+    apart = [("a.b", "a.c"), ("a.>", "a"), ("a.*", "a.b.c")]
+    for pairs, expected in ((together, True), (apart, False)):
+        for one, other in pairs:
+            assert (subjects.overlap(one, other), subjects.overlap(other, one)) == (expected, expected)

@@ -20,7 +20,7 @@ from typing_extensions import override
 from tests.conformance.test_history import A_FAILURE, story
 from tests.databases import HOST, PostgreSql, postgresql
 from tests.domain.given import recorded, with_known
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.events import Failure
 from tocsin.ports import HistoryUnavailable
 from tocsin.subjects import Stream

@@ -19,7 +19,7 @@ from tests.history_files import history_url
 from tests.stages.world import World as Stages
 from tocsin.adapters.nats.admin.provision import Change, Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk
-from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.adapters.sql.history import SqlHistory, open_history
 from tocsin.bootstrap import Installation, Unreachable
 from tocsin.cli import app
 from tocsin.cli.runtime.backend import Backend

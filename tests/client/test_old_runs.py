@@ -13,7 +13,7 @@ from tests.http.conftest import World
 from tocsin import Client
 from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.client import HttpOperator
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.client import ResultExpired
 from tocsin.client.run import Run
 from tocsin.domain.events import Advanced, Completed, Message

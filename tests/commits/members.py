@@ -6,9 +6,10 @@ from itertools import count
 
 from tests.commits.processes import bound
 from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
 from tocsin.bootstrap.commits import of_loop

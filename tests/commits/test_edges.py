@@ -229,7 +229,7 @@ async def test_ends_starting_jobs_are_read_from_their_place(site: Site) -> None:
 
     def streams() -> CommitEventStreams:
         return CommitEventStreams(
-            installation.events, installation.log, installation.projections, installation.clock, lead
+            installation.events, installation.log, installation.projections, installation.clock, lambda: lead.is_leading
         )
 
     async def run() -> None:

@@ -18,9 +18,9 @@ from tocsin.adapters import kept_scopes
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
 from tocsin.adapters.kept_scopes import KeptScopes
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.archive import InMemoryArchiveStore
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryTurnChannel
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.adapters.sql.history import SqlHistory, empty_engine
 from tocsin.adapters.system_clock import SystemClock

@@ -11,9 +11,10 @@ from tests.clocks import ShiftedClock
 from tests.commits.processes import bound, same_state, until
 from tests.conformance.worlds import NatsWorld, nats_streams
 from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.archive import InMemoryProjections
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.adapters.nats.log.commit_log import NatsCommitLog
 from tocsin.adapters.system_clock import SystemClock

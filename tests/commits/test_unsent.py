@@ -9,8 +9,9 @@ import pytest
 from tests.commits.processes import until
 from tests.commits.test_restart import KEY, Watching
 from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.memory.event_log import InMemoryEventLog
 from tocsin.bootstrap.commit_process import CommitProcess
 from tocsin.domain.definition import JobDefinition

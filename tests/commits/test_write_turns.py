@@ -11,8 +11,9 @@ from tests.commits.processes import SEAL, Installation, bound
 from tests.conformance.worlds import fresh_names
 from tests.servers import FAST_CLIENT
 from tocsin import subjects
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.clock import ManualClock, settle
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.commit_log import NatsTurnChannel
 from tocsin.domain.commit import LogHead

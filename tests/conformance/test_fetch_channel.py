@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.conformance.worlds import PATIENCE, fresh_names
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
+from tocsin.adapters.memory.agents import InMemoryFetchChannel
+from tocsin.adapters.nats.agents import NatsFetchChannel
 from tocsin.adapters.nats.client.connection import connect
-from tocsin.adapters.nats.fetches import NatsFetchChannel
 from tocsin.ports import FetchChannel, LogUnavailable, MessageTooLarge
 
 ONE = "01890f3e-0000-7000-8000-000000000001"

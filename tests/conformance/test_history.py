@@ -29,9 +29,8 @@ from tests.databases import postgresql, redis
 from tests.domain.given import NOON, plan, recorded, with_known
 from tests.history_files import history_url
 from tests.properties import examples
-from tocsin.adapters.redis import open_history as open_redis
-from tocsin.adapters.sql import open_history
-from tocsin.adapters.sql.history import SqlHistory, empty_engine
+from tocsin.adapters.redis.history import open_history as open_redis
+from tocsin.adapters.sql.history import SqlHistory, empty_engine, open_history
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import (
     Actor,

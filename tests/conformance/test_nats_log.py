@@ -25,6 +25,7 @@ from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.domain.events import CancelRequest, Trigger
 from tocsin.ports import Batch, DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
+from tocsin.settings import Settings
 from tocsin.subjects import Stream
 
 SCOPE = subjects.notification("a.job", "n1")
@@ -270,7 +271,7 @@ async def test_writers_followers_and_readers_survive_a_restart(tmp_path: Path) -
     with EmbeddedServer(tmp_path, port=ANY_PORT).start() as server:
         port, url = server.port, server.url
         async with connect(url, reconnect_time_wait=0.05) as connection:
-            await provision(connection, names, durables=[REPORTS])
+            await provision(connection, names, Settings(), durables=[REPORTS])
             log, queue = NatsEventLog(connection, names), NatsDurable(connection, names, REPORTS.stream, REPORTS.name)
 
             async def publish(name: str) -> int:

@@ -7,8 +7,7 @@ import pytest
 from tests.conformance.worlds import NatsWorld
 from tocsin.adapters.nats.admin.desired_state import webhook_config
 from tocsin.adapters.nats.admin.resources import ensure_stream
-from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.adapters.nats.webhooks import NatsWebhookQueue
+from tocsin.adapters.nats.event_streams import NatsEventStreams, NatsWebhookQueue
 from tocsin.ports import EventDurable, RequestRefused, acknowledge
 
 

@@ -16,9 +16,10 @@ from tests.durables import NatsDurable, Reader
 from tests.servers import FAST_CLIENT, REPLICAS
 from tocsin.adapters.commit_stored import CommitStoredLog
 from tocsin.adapters.commit_view import CommitView
+from tocsin.adapters.memory.agents import InMemoryTurnChannel
 from tocsin.adapters.memory.archive import InMemoryArchiveStore, InMemoryStreamPurge
 from tocsin.adapters.memory.clock import LoopClock
-from tocsin.adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from tocsin.adapters.memory.commit_log import InMemoryCommitLog
 from tocsin.adapters.nats.admin.provision import NatsStreamPurge, provision
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.names import Names
@@ -51,9 +52,11 @@ from tocsin.ports import (
     Written,
 )
 from tocsin.ports.commit_log import CommitLog, TurnChannel
+from tocsin.settings import Settings
 from tocsin.subjects import Bucket, Stream, scope_of, stream_of
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, InMemoryStoredLog
 
+SETTINGS = Settings.model_validate({"replicas": REPLICAS, "queues": {"outside": {"transport": "mq"}}})
 PATIENCE = 20.0
 SETTLING = 10.0
 READS = 4
@@ -237,7 +240,7 @@ class NatsWorld(CommitsWorld):
         self._open: list[NatsDurable] = []
 
     async def durable(self, spec: DurableSpec) -> Reader:
-        await provision(self.connection, self.names, durables=(spec,), replicas=REPLICAS)
+        await provision(self.connection, self.names, SETTINGS, durables=(spec,))
         reader = NatsDurable(self.connection, self.names, spec.stream, spec.name)
         self._open.append(reader)
         return reader
@@ -306,7 +309,7 @@ async def nats_streams(url: str) -> AsyncIterator[NatsWorld]:
         connection = Connection(connected.client, timeout=PATIENCE, fast_client=FAST_CLIENT)
         connected.on_interrupt(connection.interrupt)
         names = fresh_names()
-        await provision(connection, names, bridge=True, replicas=REPLICAS)
+        await provision(connection, names, SETTINGS)
         world = NatsWorld(connection, names)
         yield world
         await world.close()

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.conftest import World as Program
 from tests.http.conftest import World as Api
 from tocsin.adapters.http.api import app as application
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.cli.command_tree import COMMANDS
 
 ROOT = Path(__file__).parents[2]

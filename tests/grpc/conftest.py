@@ -15,7 +15,7 @@ from grpc_tools import protoc
 from tests.history_files import history_url
 from tests.http.conftest import World
 from tocsin.adapters.grpc.server import serving_grpc
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.settings import Grpc
 
 PROTOS = Path(__file__).parents[2] / "schemas" / "proto"

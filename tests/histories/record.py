@@ -17,7 +17,7 @@ from typing import Any
 from tests.stored_events import uuid7
 from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
-from tocsin.adapters.nats.fetches import NatsFetchChannel
+from tocsin.adapters.nats.agents import NatsFetchChannel
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.bootstrap.installation import report_key
 from tocsin.domain import ledger

@@ -23,8 +23,8 @@ from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.auth.visibility import Visibility
 from tocsin.adapters.http.connections import Connection
 from tocsin.adapters.http.middleware.rate_limit import RateLimit
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
-from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.adapters.memory.agents import InMemoryFetchChannel
+from tocsin.adapters.sql.history import SqlHistory, open_history
 from tocsin.domain.access import Binding, Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded

@@ -9,7 +9,7 @@ from threading import Event, Thread
 from tests.http.conftest import World
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen, url_of
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.settings import Server
 
 

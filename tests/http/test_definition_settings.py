@@ -6,7 +6,7 @@ from pydantic import TypeAdapter
 
 from tests.history_files import history_url
 from tests.http.conftest import World
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.definition import JobDefinition
 from tocsin.services.definition_settings import DefinitionSettings
 from tocsin.settings import Settings

@@ -12,7 +12,7 @@ from tests.domain.given import admitted
 from tests.history_files import history_url
 from tests.http.conftest import LOCAL, World
 from tests.properties import examples
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.events import Message, Recorded
 
 EVENTS = "/v1/events"

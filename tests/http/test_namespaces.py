@@ -15,7 +15,7 @@ from tests.http.conftest import World
 from tests.http.test_roles import NOT_NOW, TABLE
 from tocsin import subjects
 from tocsin.adapters.http.auth.visibility import Visibility
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.access import Principal, Role
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition

@@ -22,7 +22,7 @@ from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.adapters.http.client import HttpOperator
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.cli.jobs.commands import details
 from tocsin.domain import job_record
 from tocsin.domain.access import Role

@@ -13,8 +13,7 @@ from tests.security.installations import connected, installed
 from tests.security.server import Server
 from tests.system.running import Running, deciding
 from tocsin import bootstrap, subjects
-from tocsin.adapters.nats.event_streams import NatsEventStreams
-from tocsin.adapters.nats.webhooks import NatsWebhookQueue
+from tocsin.adapters.nats.event_streams import NatsEventStreams, NatsWebhookQueue
 from tocsin.bootstrap import health_target
 from tocsin.domain import ids
 from tocsin.domain.events import Admitted, Completed, Queued, Skipped

@@ -11,7 +11,7 @@ from tests.security.installations import connected
 from tests.security.server import Server
 from tests.security.test_roles import everybody
 from tocsin import Context, Worker
-from tocsin.adapters.nats.fetches import NatsFetchChannel
+from tocsin.adapters.nats.agents import NatsFetchChannel
 from tocsin.bootstrap.installation import report_key
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Completed, Started

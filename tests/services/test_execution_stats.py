@@ -7,7 +7,7 @@ from tests.stages.recovering import GRAPH, JOB, LOSS, MINUTE, Scene
 from tests.stages.world import World
 from tests.system.running import running
 from tocsin import Context, Worker
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.events import Completed
 from tocsin.services.execution_stats import ExecutionStats, RecoveryStats, statistics
 from tocsin.subjects import Stream

@@ -11,7 +11,7 @@ import pytest
 
 from tests.stages.test_rerun import etl, failed
 from tests.stages.world import World
-from tocsin.adapters.sql import SqlHistory, open_history
+from tocsin.adapters.sql.history import SqlHistory, open_history
 from tocsin.domain.events import Resolved
 from tocsin.ports.queries import DeadLetterQuery
 from tocsin.services import reset as module

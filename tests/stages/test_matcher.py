@@ -14,8 +14,7 @@ from tests.domain.given import KEY
 from tests.domain.test_task_rates import A, limited
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
+from tocsin.adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel
 from tocsin.domain import ids
 from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
 from tocsin.domain.events import (

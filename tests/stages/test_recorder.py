@@ -12,8 +12,8 @@ from typing_extensions import override
 
 from tests.domain.given import ID, JOB, NOON, admitted, recorded, report, started
 from tocsin import subjects
-from tocsin.adapters.sql import SqlHistory, open_history
 from tocsin.adapters.sql.engine import connect
+from tocsin.adapters.sql.history import SqlHistory, open_history
 from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, Encoded, EventLog, LogUnavailable, SequenceConflict, StaleRead

@@ -3,13 +3,12 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from itertools import count
 
 import pytest
 
 from tocsin import subjects
-from tocsin.adapters.memory.agents import listening
 from tocsin.domain.events import Trigger
 from tocsin.domain.trace_context import parse
 from tocsin.ports import Answer, LogUnavailable, Refusal, RequestRefused, Submission
@@ -69,8 +68,13 @@ class InMemoryScreeningChannel:
         self.publish(subject, body, headers, reply)
         return await self._answers[reply]
 
-    def submissions(self, receive: Callable[[Submission], None]) -> AbstractAsyncContextManager[None]:
-        return listening(self._screeners, receive)
+    @asynccontextmanager
+    async def submissions(self, receive: Callable[[Submission], None]) -> AsyncIterator[None]:
+        self._screeners.append(receive)
+        try:
+            yield
+        finally:
+            self._screeners.remove(receive)
 
     async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
         await asyncio.sleep(0)

@@ -11,8 +11,7 @@ import pytest
 from tests.domain.given import KEY, proven
 from tests.stages.world import World
 from tocsin import subjects
-from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
+from tocsin.adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel
 from tocsin.domain.agent import AgentRecord, HoldList
 from tocsin.domain.events import AgentSwitched, Dispatched, Report, Started
 from tocsin.domain.queue_backlog import QueueBacklog

@@ -19,7 +19,8 @@ from tests.system.test_embedded_server import listens, session_is_empty, wait_un
 from tocsin import bootstrap
 from tocsin.adapters.nats.admin.provision_errors import JetStreamUnavailable
 from tocsin.adapters.nats.server.cluster import ClusterSizeError, EmbeddedCluster, Node, RunningCluster
-from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer, PortTakenError, StoreInUseError
+from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
+from tocsin.adapters.nats.server.process import PortTakenError, StoreInUseError
 from tocsin.domain.events import Completed, Trigger
 
 OWNER = """

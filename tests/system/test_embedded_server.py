@@ -14,16 +14,8 @@ from pathlib import Path
 import nats
 import pytest
 
-from tocsin.adapters.nats.server.embedded import (
-    ANY_PORT,
-    USUAL_PORT,
-    EmbeddedServer,
-    PortTakenError,
-    RunningServer,
-    ServerStartError,
-    StoreInUseError,
-)
-from tocsin.adapters.nats.server.process import installed_binary
+from tocsin.adapters.nats.server.embedded import ANY_PORT, USUAL_PORT, EmbeddedServer, RunningServer
+from tocsin.adapters.nats.server.process import PortTakenError, ServerStartError, StoreInUseError, installed_binary
 
 GENEROUS_SECONDS = 20.0
 

@@ -11,6 +11,7 @@ from tocsin.adapters.nats.client.jetstream_wait import find_key, retry_until_ava
 from tocsin.adapters.nats.client.names import Names
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.ports import LaggingReplica, NoResponder
+from tocsin.settings import Settings
 from tocsin.subjects import INSTALLATION_KEY, Bucket
 
 
@@ -25,18 +26,18 @@ async def test_missing_key_is_reported(connection: Connection, names: Names) -> 
 
 
 async def test_it_is_found(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     assert await find_key(connection, names) is not None
 
 
 async def test_one_that_was_removed_is_gone(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     await NatsProjections(connection, names).remove(Bucket.INSTALLATION, INSTALLATION_KEY)
     assert await find_key(connection, names) is None
 
 
 async def test_silent_replica_leaves_the_question_open(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     await answers_direct_gets(connection, names, answers=False)
     with pytest.raises(NoResponder) as caught:
         await find_key(connection, names)
@@ -45,7 +46,7 @@ async def test_silent_replica_leaves_the_question_open(connection: Connection, n
 
 
 async def test_key_is_requested_until_a_replica_answers(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     await answers_direct_gets(connection, names, answers=False)
     asked = 0
 
@@ -63,7 +64,7 @@ async def test_key_is_requested_until_a_replica_answers(connection: Connection, 
 async def test_a_replica_that_lags_leaves_it_open(
     connection: Connection, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
 
     async def behind(_: NatsProjections, __: Bucket, ___: str) -> None:
         """Answer as a replica that has the bucket and not yet its content."""

@@ -14,6 +14,7 @@ from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import connect
 from tocsin.adapters.nats.log.stored_log import NatsStoredLog
 from tocsin.ports import Batch, StaleRead
+from tocsin.settings import Settings
 from tocsin.subjects import Stream, subject_of
 
 OLD: Final = 5
@@ -28,7 +29,7 @@ async def lagging_log(folder: Path) -> AsyncIterator[NatsWorld]:
     """Reports on ten executions; the replica of the third node has five of them."""
     async with lagging_cluster(folder) as lagging, connect(lagging.leading.server.url) as connection:
         names = fresh_names()
-        await provision(connection, names, replicas=3)
+        await provision(connection, names, Settings(replicas=3))
         world = NatsWorld(connection, names)
         for number in range(ALL):
             if number == OLD:

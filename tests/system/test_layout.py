@@ -8,7 +8,7 @@ import pytest
 
 from tests.system.running import settings
 from tocsin import bootstrap
-from tocsin.adapters.nats.admin.desired_state import CaptureLimits, InputLimits, all_streams
+from tocsin.adapters.nats.admin.desired_state import all_streams
 from tocsin.adapters.nats.admin.provision import provision
 from tocsin.adapters.nats.client.connection import Connection
 from tocsin.adapters.nats.client.names import Names
@@ -17,27 +17,29 @@ from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import Exit
 from tocsin.ports import UnsupportedLayout
 from tocsin.services.health import Level, examine, status
+from tocsin.settings import Settings
 from tocsin.subjects import LAYOUT, LAYOUT_KEY, Bucket, Stream
 
 OLDER = {"older": str(LAYOUT - 1), "missing": None, "not a number": "one"}
 
 
 async def test_every_stream_has_the_layout_number(connection: Connection, names: Names) -> None:
-    captured = CaptureLimits((f"{names.root}-captured.>",), size=1_000_000, age=60.0)
-    await provision(connection, names, bridge=True, inputs=InputLimits(has_webhooks=True, captured=captured))
+    triggers = {"subjects": [f"{names.root}-captured.>"], "webhooks": {"SECRET": ["/hooks/in"]}}
+    settings = {"triggers": triggers, "queues": {"outside": {"transport": "mq"}}}
+    await provision(connection, names, Settings.model_validate(settings))
 
     for stream in all_streams(names):
         assert (await _config(connection, stream))["metadata"][LAYOUT_KEY] == str(LAYOUT)
 
 
 async def test_metadata_of_others_stays(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     log = names.stream(Stream.LOG)
     config = await _config(connection, log)
     mine = config | {"metadata": config["metadata"] | {"team": "payments"}, "max_msgs": 1_000}
     await connection.manage(f"STREAM.UPDATE.{log}", json.dumps(mine).encode())
 
-    changes = await provision(connection, names)
+    changes = await provision(connection, names, Settings())
 
     assert [change.fields for change in changes if change.action != "unchanged"] == [{"max_msgs": (1_000, -1)}]
     metadata = (await _config(connection, log))["metadata"]
@@ -47,13 +49,13 @@ async def test_metadata_of_others_stays(connection: Connection, names: Names) ->
 @pytest.mark.parametrize("layout", OLDER.values(), ids=OLDER.keys())
 async def test_init_refuses_an_older_layout(connection: Connection, names: Names, layout: str | None) -> None:
     bucket = names.bucket_stream(Bucket.CURSORS)  # a stream that is left over from the old installation suffices
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     await _set_layout(connection, bucket, layout)
     log = names.stream(Stream.LOG)
     await connection.manage(f"STREAM.DELETE.{log}")
 
     with pytest.raises(UnsupportedLayout) as caught:
-        await provision(connection, names)
+        await provision(connection, names, Settings())
 
     assert caught.value.code == "unsupported-layout"
     assert caught.value.reason.startswith(f"stream {bucket} has ")
@@ -64,11 +66,11 @@ async def test_init_refuses_an_older_layout(connection: Connection, names: Names
 
 
 async def test_init_refuses_a_newer_layout(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     await _set_layout(connection, names.commits_stream, str(LAYOUT + 1))
 
     with pytest.raises(UnsupportedLayout) as caught:
-        await provision(connection, names)
+        await provision(connection, names, Settings())
 
     assert caught.value.remedy == "upgrade Tocsin"
 

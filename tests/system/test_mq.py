@@ -15,7 +15,7 @@ from nats.js import JetStreamContext
 
 from tests.system.running import Running, event, running
 from tocsin import subjects
-from tocsin.adapters.nats.admin.inspection import NatsInspection
+from tocsin.bootstrap.provision import health_target
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.events import (
     Cancelled,
@@ -109,7 +109,7 @@ async def test_misaddressed_answer_holds_up_no_other(nats_url: str, tmp_path: Pa
         await executor.answer(task["execution_id"], enveloped(named))
         [completed] = await tocsin.ended("outside", Completed)
         assert completed.result == 1
-        durables = await NatsInspection(tocsin.installation.connection, tocsin.installation.names).durables(Stream.MQ)
+        durables = await health_target(tocsin.installation).inspection.durables(Stream.MQ)
         [answers] = [durable for durable in durables if durable.name == "mq-bridge-completions"]
         assert (answers.redelivered, answers.ack_pending) == (0, 0)
 

@@ -13,7 +13,7 @@ from tocsin.adapters.http.metrics import Metrics, metrics_app
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.adapters.memory.clock import ManualClock
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.events import Message
 from tocsin.settings import Server
 from tocsin.subjects import TICKER_LEASE, Bucket, Stream

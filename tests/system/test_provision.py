@@ -22,14 +22,7 @@ from tests.conformance.worlds import fresh_names
 from tests.durables import NatsDurable
 from tocsin import subjects
 from tocsin.adapters.nats.admin import provision as provisioning
-from tocsin.adapters.nats.admin.desired_state import (
-    CaptureLimits,
-    InputLimits,
-    OutputLimits,
-    all_streams,
-    durable_specs,
-    stream_config,
-)
+from tocsin.adapters.nats.admin.desired_state import all_streams, durable_specs, stream_config
 from tocsin.adapters.nats.admin.provision import Change, Mode, NatsStreamPurge, ProvisionError, provision
 from tocsin.adapters.nats.admin.provision_errors import (
     MessagesAtRisk,
@@ -38,7 +31,7 @@ from tocsin.adapters.nats.admin.provision_errors import (
     StreamUnchangeable,
     SubjectsOverlap,
 )
-from tocsin.adapters.nats.admin.resources import loss_by, overlaps
+from tocsin.adapters.nats.admin.resources import loss_by
 from tocsin.adapters.nats.client.connection import Connection, connect
 from tocsin.adapters.nats.client.jetstream_wait import find_key
 from tocsin.adapters.nats.client.names import Names
@@ -47,11 +40,12 @@ from tocsin.adapters.nats.log.event_log import NatsEventLog
 from tocsin.adapters.nats.log.projections import NatsProjections
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
 from tocsin.adapters.nats.server.process import OLDEST_SERVER, installed_binary
-from tocsin.bootstrap.provision import input_limits
 from tocsin.domain.events import Completion
 from tocsin.ports import DurableSpec, LogUnavailable, Publish
 from tocsin.settings import Settings
+from tocsin.settings.model import Output
 from tocsin.settings.s3 import Archive
+from tocsin.settings.triggers import Triggers
 from tocsin.subjects import (
     INPUT_STREAMS,
     INSTALLATION_KEY,
@@ -64,13 +58,19 @@ from tocsin.subjects import (
 )
 
 REPORTS = DurableSpec("reports", Stream.REPORTS, ("report.>",))
-DURABLES = durable_specs([REPORTS], bridge=True, task_ack_wait=30)
+BRIDGED = Settings.model_validate({"queues": {"outside": {"transport": "mq"}}})
+DURABLES = durable_specs([REPORTS], BRIDGED)
 START_S = 10.0
 
 
+def limited(size: int, age: float = 604_800.0) -> Settings:
+    output = Output.model_construct(max_bytes=size, max_age=age)
+    return Settings(archive=Archive.model_construct(max_input_bytes=size), output=output)
+
+
 async def test_everything_is_created_once(connection: Connection, names: Names) -> None:
-    first = await provision(connection, names, bridge=True, durables=DURABLES)
-    second = await provision(connection, names, bridge=True, durables=DURABLES)
+    first = await provision(connection, names, BRIDGED, durables=DURABLES)
+    second = await provision(connection, names, BRIDGED, durables=DURABLES)
 
     reports, mq = map(names.stream, (Stream.REPORTS, Stream.MQ))
     assert [(change.kind, change.name) for change in first] == [
@@ -119,17 +119,17 @@ async def test_every_stream_of_an_installation_has_a_limit(
 
 
 async def test_plan_shows_changes_and_makes_none(connection: Connection, names: Names) -> None:
-    planned = await provision(connection, names, bridge=True, durables=DURABLES, mode=Mode.PLAN)
+    planned = await provision(connection, names, BRIDGED, durables=DURABLES, mode=Mode.PLAN)
     stored = await connection.manage("STREAM.NAMES", json.dumps({"subject": f"{names.root}.>"}).encode())
     assert not stored["streams"]
-    assert planned == await provision(connection, names, bridge=True, durables=DURABLES, mode=Mode.KEEP_MESSAGES)
+    assert planned == await provision(connection, names, BRIDGED, durables=DURABLES, mode=Mode.KEEP_MESSAGES)
 
     wider = DurableSpec("reports", Stream.REPORTS, ("report.>", "outside.>"))
-    again = await provision(connection, names, bridge=True, durables=[wider], mode=Mode.PLAN)
+    again = await provision(connection, names, BRIDGED, durables=[wider], mode=Mode.PLAN)
     assert [change.name for change in again if change.action == "updated"] == [
         f"{names.stream(Stream.REPORTS)}/reports"
     ]
-    made = await provision(connection, names, bridge=True, durables=[wider])
+    made = await provision(connection, names, BRIDGED, durables=[wider])
     assert again == made
 
 
@@ -137,8 +137,8 @@ async def test_plan_warns_of_subjects_captured_no_more(connection: Connection, n
     orders, sensors = f"{names.root}-orders.>", f"{names.root}-sensors.>"
 
     async def changes(*captured: str, mode: Mode = Mode.APPLY) -> dict[str, Change]:
-        inputs = InputLimits(captured=CaptureLimits(captured, size=1_000_000, age=3_600.0))
-        return {each.name: each for each in await provision(connection, names, inputs=inputs, mode=mode)}
+        settings = Settings(triggers=Triggers(subjects=captured, max_bytes=2_000_000, max_age=3_600.0))
+        return {each.name: each for each in await provision(connection, names, settings, mode=mode)}
 
     await changes(orders.replace(">", "new"), sensors)
     wider = (await changes(orders, sensors))[names.captured_stream]
@@ -155,27 +155,27 @@ async def test_plan_finds_captured_subjects(connection: Connection, names: Names
     foreign = {"name": f"{names.root}_foreign", "subjects": [f"{names.root}.0.>"], "storage": "memory"}
     await connection.manage(f"STREAM.CREATE.{foreign['name']}", json.dumps(foreign).encode())
     with pytest.raises(SubjectsOverlap) as caught:
-        await provision(connection, names, mode=Mode.PLAN)
+        await provision(connection, names, Settings(), mode=Mode.PLAN)
     assert caught.value.other == foreign["name"]
 
 
 async def test_lower_limits_keep_messages_by_default(connection: Connection, names: Names) -> None:
     """No other stream is changed either."""
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     stream = names.stream(Stream.OUTPUT)
     before = await _stream(connection, stream)
     subject = before["subjects"][0].replace("*", "x").replace(">", "x.")
     for number in range(20):
         await connection.store(f"{subject}{number}", b"x" * 200, {})
-    lower, inputs = OutputLimits(size=2_000), InputLimits(5_000)
+    lower = limited(2_000)
 
     with pytest.raises(MessagesAtRisk, match=stream) as caught:
-        await provision(connection, names, output=lower, inputs=inputs, mode=Mode.KEEP_MESSAGES)
+        await provision(connection, names, lower, mode=Mode.KEEP_MESSAGES)
     assert caught.value.streams[stream].startswith("max_bytes 2000 removes the oldest of ")
     assert await _stream(connection, stream) == before
-    assert (await _stream(connection, names.stream(Stream.INPUTS)))["max_bytes"] != inputs.size
+    assert (await _stream(connection, names.stream(Stream.INPUTS)))["max_bytes"] == Archive().max_input_bytes
 
-    made = await provision(connection, names, output=lower)
+    made = await provision(connection, names, lower)
     assert {change.name: change.loss for change in made if change.loss} == caught.value.streams
     assert (await connection.manage(f"STREAM.INFO.{stream}"))["state"]["messages"] < 20
 
@@ -205,19 +205,19 @@ def test_loss_of_messages_by_lower_limits(stored: dict[str, Any], wanted: dict[s
 
 
 async def test_lower_limits_without_losses_are_applied(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
-    changes = await provision(connection, names, output=OutputLimits(5_000, 3_600), mode=Mode.KEEP_MESSAGES)
+    await provision(connection, names, Settings())
+    changes = await provision(connection, names, limited(5_000, 3_600), mode=Mode.KEEP_MESSAGES)
     assert {"max_bytes", "max_age"} == {name for change in changes for name in change.fields}
 
 
 async def test_main_streams_compress_what_they_store(connection: Connection, names: Names) -> None:
-    await provision(connection, names, bridge=True)
+    await provision(connection, names, BRIDGED)
     log, plain = NatsEventLog(connection, names), names.stream(Stream.MQ)
     config = await _stream(connection, plain)
     await connection.manage(f"STREAM.UPDATE.{plain}", json.dumps(config | {"compression": "none"}).encode())
 
     assert {stream for stream in SERVER_STREAMS if await _compression(connection, names, stream) != "s2"} == {Stream.MQ}
-    await provision(connection, names, bridge=True)
+    await provision(connection, names, BRIDGED)
     assert {await _compression(connection, names, stream) for stream in SERVER_STREAMS} == {"s2"}
 
     await log.publish(subjects.subject_of(report()), report(), message_id="1")
@@ -225,7 +225,7 @@ async def test_main_streams_compress_what_they_store(connection: Connection, nam
 
 
 async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings(archive=Archive(enabled=False)))
 
     config = await _stream(connection, names.stream(Stream.LOG))
 
@@ -240,20 +240,20 @@ async def test_nothing_in_a_main_stream_ends_by_itself(connection: Connection, n
 
 def test_public_events_leave_with_the_hot_window() -> None:
     ages = {
-        enabled: stream_config(Stream.LOG, Names("t"), inputs=input_limits(Settings(archive=Archive(enabled=enabled))))
+        enabled: stream_config(Stream.LOG, Names("t"), Settings(archive=Archive(enabled=enabled)))
         for enabled in (True, False)
     }
     assert {enabled: config["max_age"] for enabled, config in ages.items()} == {True: 86_400 * 10**9, False: 0}
 
 
 async def test_short_hot_window_is_accepted(connection: Connection, names: Names) -> None:
-    await provision(connection, names, inputs=InputLimits(public_age=5.0))
+    await provision(connection, names, Settings(archive=Archive(hot_window=5.0)))
     assert (await _stream(connection, names.stream(Stream.LOG)))["duplicate_window"] == 5 * 10**9
 
 
 @pytest.mark.parametrize("stream", sorted(INPUT_STREAMS))
 async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, names: Names, stream: Stream) -> None:
-    await provision(connection, names, inputs=InputLimits(5_000_000))
+    await provision(connection, names, limited(5_000_000))
 
     config = await _stream(connection, names.stream(stream))
 
@@ -268,7 +268,7 @@ async def test_stream_of_inputs_is_limited_and_plain(connection: Connection, nam
 
 @pytest.mark.parametrize("stream", sorted(OUTPUT_STREAMS))
 async def test_stream_of_output_is_limited(connection: Connection, names: Names, stream: Stream) -> None:
-    await provision(connection, names, output=OutputLimits(5_000_000, 3_600))
+    await provision(connection, names, limited(5_000_000, 3_600))
 
     config = await _stream(connection, names.stream(stream))
 
@@ -280,7 +280,7 @@ async def test_stream_of_output_is_limited(connection: Connection, names: Names,
 
 
 async def test_full_stream_of_inputs_refuses_until_room(connection: Connection, names: Names) -> None:
-    await provision(connection, names, inputs=InputLimits(3_000))
+    await provision(connection, names, limited(3_000))
     log = NatsEventLog(connection, names)
     written = await log.write(
         [Publish(subjects.subject_of(report(delivery=n)), report(delivery=n), f"{n}") for n in range(30)]
@@ -296,7 +296,7 @@ async def test_full_stream_of_inputs_refuses_until_room(connection: Connection, 
 async def test_the_public_side_follows_the_prefixes(connection: Connection) -> None:
     unique = fresh_names().root
     names = Names(unique, f"{unique}-in.a.b", f"{unique}-out", f"{unique}-mq")
-    await provision(connection, names, bridge=True)
+    await provision(connection, names, BRIDGED)
 
     main = (Stream.INPUTS, Stream.REQUESTS, Stream.LOG, Stream.MQ)
     inputs, requests, log, mq = [await _stream(connection, names.stream(stream)) for stream in main]
@@ -318,16 +318,16 @@ async def test_the_public_side_follows_the_prefixes(connection: Connection) -> N
 
 
 async def test_without_the_bridge_its_stream_is_absent(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
 
     with pytest.raises(JetStreamError):
         await _stream(connection, names.stream(Stream.MQ))
 
 
 async def test_the_key_is_made_once_by_however_many(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     first = await NatsProjections(connection, names).get(Bucket.INSTALLATION, INSTALLATION_KEY)
-    await asyncio.gather(*(provision(connection, names) for _ in range(3)))
+    await asyncio.gather(*(provision(connection, names, Settings()) for _ in range(3)))
 
     assert first is not None
     assert len(bytes.fromhex(first[0].decode())) == 32
@@ -335,10 +335,10 @@ async def test_the_key_is_made_once_by_however_many(connection: Connection, name
 
 
 async def test_differences_are_updated_and_reported(connection: Connection, names: Names) -> None:
-    await provision(connection, names, durables=[REPORTS])
+    await provision(connection, names, Settings(), durables=[REPORTS])
     wider = DurableSpec("reports", Stream.REPORTS, ("report.*.*.failed.>", "report.*.*.completed.>"), ack_wait=5)
 
-    changes = await provision(connection, names, durables=[wider])
+    changes = await provision(connection, names, Settings(), durables=[wider])
 
     old, new = [names.to_wire("report.>")], [names.to_wire(f"report.*.*.{end}.>") for end in ("failed", "completed")]
     fields = {"ack_wait": (30_000_000_000, 5_000_000_000), "filter_subjects": (old, new)}
@@ -348,17 +348,19 @@ async def test_differences_are_updated_and_reported(connection: Connection, name
         f"consumer {names.stream(Stream.REPORTS)}/reports: updated "
         f"(ack_wait 30000000000 → 5000000000, filter_subjects {old} → {new})"
     )
-    assert {change.action for change in await provision(connection, names, durables=[wider])} == {"unchanged"}
+    assert {change.action for change in await provision(connection, names, Settings(), durables=[wider])} == {
+        "unchanged"
+    }
 
 
 async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     log = names.stream(Stream.LOG)
     config = await _stream(connection, log)
     mine = {"description": "mine", "compression": "none", "max_msgs": 1_000}
     await connection.manage(f"STREAM.UPDATE.{log}", json.dumps(config | mine).encode())
 
-    changes = await provision(connection, names)
+    changes = await provision(connection, names, Settings())
 
     assert [change for change in changes if change.action != "unchanged"] == [
         Change("stream", log, "updated", {"compression": ("none", "s2"), "max_msgs": (1_000, -1)})
@@ -380,27 +382,29 @@ async def test_lossy_limits_are_removed_and_operator_limits_kept(connection: Con
 async def test_a_new_durable_begins_behind_its_cursor(
     connection: Connection, names: Names, cursors: dict[str, bytes], first: int
 ) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     for key, value in cursors.items():
         await NatsProjections(connection, names).put(Bucket.CURSORS, key, value)
     log = NatsEventLog(connection, names)
     for n in range(5):
         await log.publish(subjects.subject_of(report(delivery=n)), report(delivery=n), message_id=str(n))
 
-    await provision(connection, names, durables=[REPORTS])
+    await provision(connection, names, Settings(), durables=[REPORTS])
 
     durable = NatsDurable(connection, names, Stream.REPORTS, "reports")
     assert (await durable.take(1, wait=10))[0].sequence == first
     await durable.close()
-    assert {change.action for change in await provision(connection, names, durables=[REPORTS])} == {"unchanged"}
+    assert {change.action for change in await provision(connection, names, Settings(), durables=[REPORTS])} == {
+        "unchanged"
+    }
 
 
 async def test_completions_stay_for_the_bridge_alone(connection: Connection, names: Names) -> None:
     spec = DurableSpec("mq-bridge-completions", Stream.MQ, ("mq.scheduler.complete.>",))
-    await provision(connection, names, bridge=True)
+    await provision(connection, names, BRIDGED)
     log, mq = NatsEventLog(connection, names), names.stream(Stream.MQ)
     await log.publish("mq.scheduler.complete.a_job.e1", Completion(status="completed"), message_id="a")
-    await provision(connection, names, bridge=True, durables=[spec])
+    await provision(connection, names, BRIDGED, durables=[spec])
 
     durable = NatsDurable(connection, names, Stream.MQ, spec.name)
     (found,) = await durable.take(1, wait=10)
@@ -417,7 +421,7 @@ async def test_completions_stay_for_the_bridge_alone(connection: Connection, nam
 async def test_two_installations_share_a_server(connection: Connection) -> None:
     logs = []
     for names in (fresh_names(), fresh_names()):
-        await provision(connection, names)
+        await provision(connection, names, Settings())
         logs.append(NatsEventLog(connection, names))
 
     for log in logs:
@@ -430,7 +434,7 @@ async def test_subjects_of_a_foreign_stream_are_refused(connection: Connection, 
     await connection.manage(f"STREAM.CREATE.{name}", json.dumps(theirs).encode())
 
     with pytest.raises(SubjectsOverlap) as caught:
-        await provision(connection, names)
+        await provision(connection, names, Settings())
 
     error = caught.value
     assert (error.code, error.other, error.subject) == ("subjects-overlap", name, f"{names.trigger_prefix}.>")
@@ -444,30 +448,30 @@ async def test_a_stream_that_cannot_become_what_is_needed(connection: Connection
     await connection.manage(f"STREAM.CREATE.{log}", json.dumps(config).encode())
 
     with pytest.raises(StreamUnchangeable) as caught:
-        await provision(connection, names)
+        await provision(connection, names, Settings())
 
     error = caught.value
     assert (error.code, error.stream, error.fields) == ("stream-unchangeable", log, {"storage": ("memory", "file")})
 
 
 async def test_plan_refuses_what_the_server_cannot_unset(connection: Connection, names: Names) -> None:
-    await provision(connection, names)
+    await provision(connection, names, Settings())
     reports = names.stream(Stream.REPORTS)
     config = (await connection.manage(f"STREAM.INFO.{reports}"))["config"]
     await connection.manage(f"STREAM.UPDATE.{reports}", json.dumps({**config, "deny_delete": True}).encode())
-    lower = InputLimits(size=2**20, outside=10)
+    lower = Settings(archive=Archive(max_input_bytes=2**20, max_outside_messages=10))
 
     for mode in (Mode.PLAN, Mode.KEEP_MESSAGES):
         with pytest.raises(StreamUnchangeable) as caught:
-            await provision(connection, names, mode=mode, inputs=lower)
+            await provision(connection, names, lower, mode=mode)
         assert (caught.value.stream, caught.value.fields) == (reports, {"deny_delete": (True, False)})
     unchanged = (await connection.manage(f"STREAM.INFO.{names.stream(Stream.REQUESTS)}"))["config"]
-    assert unchanged["max_bytes"] == InputLimits().size
+    assert unchanged["max_bytes"] == Archive().max_input_bytes
 
 
 async def test_more_replicas_than_there_are_servers(connection: Connection, names: Names) -> None:
     with pytest.raises(StreamRejected) as caught:
-        await provision(connection, names, replicas=3)
+        await provision(connection, names, Settings(replicas=3))
 
     assert (caught.value.code, caught.value.stream) == ("stream-rejected", names.stream(Stream.INPUTS))
     assert "replicas" in caught.value.reason
@@ -477,7 +481,7 @@ async def test_a_server_that_is_too_old(connection: Connection, names: Names, mo
     monkeypatch.setattr(Client, "connected_server_version", property(lambda _: ServerVersion("2.11.10")))
 
     with pytest.raises(ServerTooOld) as caught:
-        await provision(connection, names)
+        await provision(connection, names, Settings())
 
     error = caught.value
     assert (error.code, error.version, error.needed) == ("nats-server-too-old", "2.11.10", str(OLDEST_SERVER))
@@ -487,7 +491,7 @@ async def test_a_server_without_jetstream(names: Names, tmp_path: Path) -> None:
     with _server(tmp_path, "") as url:
         async with connect(url) as connection:
             with pytest.raises(ProvisionError) as caught:
-                await provision(connection, names)
+                await provision(connection, names, Settings())
             with pytest.raises(LogUnavailable) as found:
                 await find_key(connection, names)
 
@@ -502,7 +506,7 @@ async def test_an_account_without_jetstream(names: Names, tmp_path: Path) -> Non
     with _server(tmp_path, accounts) as url:
         async with connect(url, user="a", password="b") as connection:
             with pytest.raises(ProvisionError) as caught:
-                await provision(connection, names)
+                await provision(connection, names, Settings())
 
     assert caught.value.code == "jetstream-not-enabled"
 
@@ -526,7 +530,7 @@ async def test_a_server_that_falls_silent(
                 monkeypatch.setattr(provisioning, "_check_jetstream", check_and_stop)
             try:
                 with pytest.raises(ProvisionError) as caught:
-                    await provision(connection, names)
+                    await provision(connection, names, Settings())
             finally:
                 os.kill(server.pid, signal.SIGCONT)
 
@@ -539,23 +543,6 @@ def _stop(pid: int) -> None:
     """Stop a child process, and return when it has stopped: until then, any of its threads may still answer."""
     os.kill(pid, signal.SIGSTOP)
     os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "expected"),
-    [
-        ("a.b", "a.b", True),
-        ("a.b", "a.c", False),
-        ("a.*", "*.b", True),
-        ("a.>", "a.b.c", True),
-        (">", "a", True),
-        ("a.b.c", "a.*.>", True),
-        ("a.>", "a", False),
-        ("a.*", "a.b.c", False),
-    ],
-)
-def test_filters_overlap_when_one_subject_matches_both(one: str, other: str, *, expected: bool) -> None:
-    assert (overlaps(one, other), overlaps(other, one)) == (expected, expected)
 
 
 async def _stream(connection: Connection, name: str) -> dict[str, Any]:

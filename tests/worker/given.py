@@ -10,8 +10,7 @@ from pydantic import JsonValue
 from tests.domain.given import ID, JOB, KEY, NOON, admitted
 from tests.matching import running_matcher
 from tocsin import subjects
-from tocsin.adapters.memory.agents import InMemoryAgentChannel
-from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
+from tocsin.adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel
 from tocsin.domain import execution, ids
 from tocsin.domain.agent import Assignment
 from tocsin.domain.events import Dispatched, Input, Message, Plan, PlannedStep, Report, Started

@@ -43,7 +43,6 @@ class ArchivedCommitLog:
         return stored
 
     async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
-        """Yield all messages after a sequence until closed."""
         async for batch in self._patiently(partition, after=after):
             yield batch
             after = batch.upto
@@ -57,11 +56,9 @@ class ArchivedCommitLog:
                 after = max(after, batch.upto)
 
     async def now(self) -> datetime:
-        """Return the server's time (UTC)."""
         return await self._log.now()
 
     async def purge(self, partition: int, *, upto: int) -> None:
-        """Remove messages up to a sequence, but never the newest."""
         await self._log.purge(partition, upto=upto)
 
     async def _patiently(self, partition: int, *, after: int, before: int | None = None) -> AsyncIterator[Bodies]:

@@ -8,9 +8,9 @@ same ids, but other batches of the same events would have others.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
-from typing import Final, Protocol
+from typing import Final
 
 from ..ports import (
     Delivery,
@@ -35,28 +35,23 @@ MAX_AHEAD: Final = 10_000
 WAIT_S: Final = 0.5
 
 
-class Lead(Protocol):
-    """Says whether this process holds a lease."""
-
-    @property
-    def is_leading(self) -> bool: ...
-
-
 class CommitEventStreams:
     """Implement `ports.EventStreams`: durables over the log follow commits, and another implementation has the other durables."""
 
     def __init__(
-        self, base: EventStreams, log: EventLog, projections: Projections, clock: AlarmClock, lead: Lead
+        self,
+        base: EventStreams,
+        log: EventLog,
+        projections: Projections,
+        clock: AlarmClock,
+        is_leading: Callable[[], bool],
     ) -> None:
-        """`log`: the log of commits.
-
-        `lead`: the lease of the process that reads the durables over the log; another loop renews it.
-        """
+        """`is_leading`: whether the process holds the lease, which another loop renews."""
         self._base = base
         self._log = log
         self._projections = projections
         self._clock = clock
-        self._lead = lead
+        self._is_leading = is_leading
         self._open: dict[str, InMemoryDurable] = {}
 
     @property
@@ -108,14 +103,14 @@ class CommitEventStreams:
 
     @asynccontextmanager
     async def _reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
-        while not self._lead.is_leading:
+        while not self._is_leading():
             await self._clock.sleep(WAIT_S)
         stream, ahead, after = StoredStream(self._clock), deque[int](), await self._place(durable.name)
         spec = DurableSpec(durable.name, Stream.LOG, durable.subjects, max_ack_pending=MAX_ACK_PENDING)
         own = self._open[durable.name] = InMemoryDurable(stream, spec, self._clock, after=after)
         reading = asyncio.create_task(self._fill(stream, own, after, ahead))
         try:
-            yield _Reader(own, stream, ahead, self._projections, self._lead, reading)
+            yield _Reader(own, stream, ahead, self._projections, self._is_leading, reading)
         finally:
             del self._open[durable.name]
             reading.cancel()
@@ -142,14 +137,14 @@ class _Reader:
         stream: StoredStream,
         ahead: deque[int],
         projections: Projections,
-        lead: Lead,
+        is_leading: Callable[[], bool],
         reading: "asyncio.Task[None]",
     ) -> None:
         self._durable = durable
         self._stream = stream
         self._ahead = ahead
         self._projections = projections
-        self._lead = lead
+        self._is_leading = is_leading
         self._reading = reading
         self._saved = 0
 
@@ -160,6 +155,6 @@ class _Reader:
             while self._ahead and self._ahead[0] <= floor:
                 self._stream.remove(self._ahead.popleft())
             self._saved = floor
-        if self._reading.done() or not self._lead.is_leading:
+        if self._reading.done() or not self._is_leading():
             raise LogUnavailable(f"the durable {self._durable.spec.name} is read no more")
         return await self._durable.take(limit, wait=wait)

@@ -3,26 +3,15 @@
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import Protocol
 
 from .. import subjects
 from ..archive.commit_reader import CommitReader
 from ..archive.log_archive import ArchivedMessage, LogArchive
 from ..ports import Extent, KeptPart, StoredLog, StoredMessage
 from ..subjects import DECISION_STREAMS, INPUT_STREAMS, STREAM_SUBJECTS, Stream
-from .scope_reads import SharedEvent
+from .scope_reads import ScopeReads, SharedEvent
 
 PORTION = 1_000
-
-
-class ReadPast(Protocol):
-    """Reads events of one part (`KeptPart`)."""
-
-    def __call__(
-        self, filters: Sequence[str], *, after: int | datetime, upto: int
-    ) -> AsyncGenerator[SharedEvent, None]:
-        """Yield events after a number, or from an instant (UTC) on, up to a number."""
-        ...
 
 
 class CommitStoredLog:
@@ -37,13 +26,13 @@ class CommitStoredLog:
         commits: CommitReader,
         archive: LogArchive,
         end: Callable[[], Awaitable[int]],
-        past: ReadPast | None = None,
+        reads: Callable[[], Awaitable[ScopeReads]] | None = None,
     ) -> None:
         """`streams`: the log without the archive. `end` returns the number of the newest event.
 
-        `past` reads events that the history finds by an index, without the server's times; None: all are read from the log.
+        `reads`: for events that the history finds by an index, without the server's times; None: all are read from the log.
         """
-        self._past = past
+        self._reads = reads
         self._streams = streams
         self.commits = commits
         self._archive = archive
@@ -73,10 +62,10 @@ class CommitStoredLog:
             pages = self._inputs(stream, filters, after, upto)
         elif stream not in DECISION_STREAMS:
             pages = self._streams.messages(stream, *filters, after=after, upto=upto)
-        elif self._past is None or KeptPart.of(*filters) is None:
+        elif self._reads is None or KeptPart.of(*filters) is None:
             pages = self._events(stream, after if isinstance(after, int) else 0, upto)
         else:
-            pages = _pages(stream, self._past(filters, after=after, upto=upto))
+            pages = _pages(stream, (await self._reads()).past(filters, after=after, upto=upto))
         takes = subjects.any_of(filters or STREAM_SUBJECTS[stream])
         async with aclosing(pages) as all_of_them:
             async for page in all_of_them:

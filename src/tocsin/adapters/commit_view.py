@@ -108,7 +108,7 @@ class CommitView:
         self._commits = log
         self._partition = partition
         self._seal = seal
-        self._tails = ScopeTails(self.past, lambda: self.fold, snapshots)
+        self._tails = ScopeTails(self, snapshots)
         self._fold = Fold()
         self._left: dict[str, list[Recorded[Message]]] = {}
         """The events of executions that left the fold just now, as followers read them after their end."""
@@ -220,7 +220,6 @@ class CommitView:
     async def follow(
         self, stream: Stream, *filters: str, after: int | None, decode: Decode = subjects.decode
     ) -> AsyncGenerator[Batch, None]:
-        """Implement `ports.EventLog.follow`."""
         if self.reader is not None:
             await self.reader.begin()
         is_early = self.is_folding and bool(filters) and filters == self._early  # else nothing could be taken back
@@ -288,10 +287,7 @@ class CommitView:
             self._route()
 
     async def _newest_of(self, filters: Sequence[str], upto: int) -> tuple[int, list[Recorded[Message]]]:
-        """Return the newest events of a snapshot, once it can be read.
-
-        A follower goes on through any outage.
-        """
+        """Return the newest events of a snapshot, through any outage."""
         while True:
             try:
                 return await self._tails.newest_events(filters, upto)
@@ -346,22 +342,17 @@ class CommitView:
         return written
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Implement `ports.EventLog.append`."""
         [written] = await self.write([Append((fact,), expect)])
         if written.error is not None:
             raise written.error
         return written.sequences[0]
 
     async def _catch_up(self) -> None:
-        """Read all commits that are stored now.
-
-        A process that decides has its own place in the log.
-        """
+        """Read all commits that are stored now; a process that decides has its own place."""
         if self.reader is not None:
             await self.reader.catch_up()
 
     async def load(self, scope: str) -> list[Recorded[Message]]:
-        """Return the events of a scope that are enough to fold it, oldest first."""
         await self._catch_up()
         return _needed(await self._events_of(scope))
 
@@ -414,7 +405,6 @@ class CommitView:
         return None
 
     async def load_each(self, *scopes: str) -> Loaded:
-        """Implement `ports.EventLog.load_each`."""
         await self._catch_up()
         upto = self._number
         known = [await self._events_of(scope) for scope in scopes]
@@ -425,7 +415,6 @@ class CommitView:
         return self.fold.numbers.get(scope, left[-1].sequence if left else None)
 
     async def tail(self, scope: str) -> int:
-        """Return the number of the newest event of a scope; 0: it has none."""
         await self._catch_up()
         if (number := self.newest_known(scope)) is not None:
             return number
@@ -448,7 +437,6 @@ class CommitView:
             return await anext(events, None) is not None
 
     async def last(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest event of a subject or of subjects."""
         await self._catch_up()
         return await self.reads.last(subject)
 
@@ -459,7 +447,6 @@ class CommitView:
         return await self.reads.get(subject, sequence) if one is None else one
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Return up to `limit` events of subjects after a number."""
         await self._catch_up()
         return await self.reads.readable(subject, after=after, limit=limit)
 
@@ -475,10 +462,7 @@ class CommitView:
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-    """Return the events that are enough to fold a scope.
-
-    These are the newest of each subject, and all that locks need.
-    """
+    """Return the newest event of each subject, and all that locks need."""
     newest = {recorded.subject: recorded for recorded in events}
     first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
     return [one for one in events if one.sequence >= first or newest[one.subject] is one]

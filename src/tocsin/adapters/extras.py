@@ -40,12 +40,7 @@ MODULES: Final = {
 
 
 class ExtraNotInstalled(TocsinError):
-    """A part of Tocsin needs an extra that is not installed.
-
-    Attributes:
-        part: the command or the setting that needs it, e.g. `tocsin serve`.
-        extra: its name in pyproject.toml.
-    """
+    """A part of Tocsin needs an extra that is not installed."""
 
     code = "extra-not-installed"
 
@@ -70,11 +65,7 @@ def extra_of(error: ImportError) -> str | None:
 
 
 def require_extra(part: str, extra: str) -> None:
-    """Check that every module of an extra is installed, without importing any.
-
-    Raises:
-        ExtraNotInstalled: one is missing.
-    """
+    """Check that every module of an extra is installed, without importing any."""
     if not is_installed(extra):
         raise ExtraNotInstalled(part, extra)
 
@@ -92,11 +83,7 @@ def is_redis_error(error: Exception) -> bool:
 
 @contextmanager
 def history_extra(part: str) -> Iterator[None]:
-    """Report a failed import of a database client as a history that cannot be used.
-
-    Raises:
-        HistoryExtraNotInstalled: the client belongs to an extra.
-    """
+    """Report a failed import of a database client as a history that cannot be used."""
     try:
         yield
     except ImportError as error:

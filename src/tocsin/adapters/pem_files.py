@@ -9,21 +9,13 @@ from ..settings import SettingsError
 
 
 def wrong(field: str, reason: str, path: Path | None = None, *, code: str) -> NoReturn:
-    """Refuse a field, or the file that it names.
-
-    Raises:
-        SettingsError: always.
-    """
+    """Refuse a field, or the file that it names."""
     value = None if path is None else str(path)
     raise SettingsError(DefinitionProblem(reason, field=field, value=value, code=code))
 
 
 def read_file(field: str, path: Path) -> bytes:
-    """Return the content of a file.
-
-    Raises:
-        SettingsError: it cannot be read.
-    """
+    """Return the content of a file."""
     try:
         return path.read_bytes()
     except FileNotFoundError:
@@ -33,11 +25,7 @@ def read_file(field: str, path: Path) -> bytes:
 
 
 def load_authorities(context: ssl.SSLContext, field: str, path: Path) -> bytes:
-    """Load the certificates of trusted authorities, and return the content of their file.
-
-    Raises:
-        SettingsError: the file cannot be read, or has no certificate.
-    """
+    """Load the certificates of trusted authorities, and return the content of their file."""
     content = read_file(field, path)
     try:
         context.load_verify_locations(cadata=content.decode("ascii"))
@@ -47,11 +35,7 @@ def load_authorities(context: ssl.SSLContext, field: str, path: Path) -> bytes:
 
 
 def load_pair(context: ssl.SSLContext, section: str, cert: Path | None, key: Path | None) -> None:
-    """Load the certificate and the key of a section, if it has them.
-
-    Raises:
-        SettingsError: one of the two is missing, a file cannot be read, or the key is not that of the certificate.
-    """
+    """Load the certificate and the key of a section, if it has them."""
     if cert is None and key is None:
         return
     if cert is None or key is None:

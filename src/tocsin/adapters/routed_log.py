@@ -46,7 +46,6 @@ class RoutedLog:
         await self.base.publish_together(inputs)
 
     async def append(self, fact: Message, *, expect: int) -> int:
-        """Store an event under the guard of its scope."""
         return await (await self._for(subjects.scope_of(fact))).append(fact, expect=expect)
 
     async def remove(self, subject: str, sequence: int) -> None:
@@ -72,7 +71,6 @@ class RoutedLog:
         return await (await self._for(scopes[0])).load_each(*scopes)
 
     async def tail(self, scope: str) -> int:
-        """Return the sequence of the newest message of a scope."""
         return await (await self._for(scope)).tail(scope)
 
     async def tails(self, *scopes: str) -> list[int]:

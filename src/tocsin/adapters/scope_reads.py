@@ -30,11 +30,7 @@ class SharedEvent(msgspec.Struct, gc=False):
     recorded: Recorded[Message] | None = None
 
     def read(self, decode: Decode = subjects.decode) -> Recorded[Message]:
-        """Return the event as `decode` reads it.
-
-        Raises:
-            DecodeError: it cannot.
-        """
+        """Return the event as `decode` reads it, or raise its error."""
         subject = self.subject
         if decode is subjects.decode and self.recorded is not None:
             return self.recorded
@@ -56,28 +52,19 @@ class SharedEvent(msgspec.Struct, gc=False):
 
 
 class Reader(Protocol):
-    """A process that reads the log."""
+    """The part of `CommitView` that reads need."""
+
+    is_folding: bool
+    forgotten: int
 
     @property
     def fold(self) -> Fold: ...
 
     @property
-    def is_folding(self) -> bool:
-        """Whether the fold has the states of all events."""
-        ...
-
-    @property
-    def number(self) -> int:
-        """The number of the newest event that it has read."""
-        ...
+    def number(self) -> int: ...
 
     def newest_known(self, scope: str) -> int | None:
         """Return the number of a scope's newest event; None: it is not in memory."""
-        ...
-
-    @property
-    def forgotten(self) -> int:
-        """With states: the number after which it knows each execution that left them."""
         ...
 
     def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
@@ -122,11 +109,7 @@ class ScopeReads:
             after = found[-1].sequence
 
     async def get(self, subject: str, number: int) -> Recorded[Message] | None:
-        """Return the event with a number, if it is of some subjects.
-
-        Raises:
-            DecodeError: this version cannot read it.
-        """
+        """Return the event with a number, if it is of some subjects."""
         kept = None if self.kept is None or number < 1 else await self.kept.events(subject, after=number - 1, limit=1)
         found = await self._with_newer(subject, kept, number - 1, number, 1)
         return next((event.read() for event in found if event.sequence == number), None)
@@ -141,10 +124,7 @@ class ScopeReads:
         return await self._search_back(subject)
 
     async def _search_back(self, subject: str) -> Recorded[Message] | None:
-        """Return the newest readable event of subjects by the log.
-
-        It reads more and more of the log from its end.
-        """
+        """Return the newest readable event, from more and more of the log."""
         upto, distance, takes = self._reader.number, FIRST_DISTANCE, subjects.any_of((subject,))
         while upto > 0:
             after, found = max(upto - distance, 0), None
@@ -178,10 +158,7 @@ class ScopeReads:
     async def _with_newer(
         self, subject: str, kept: Kept | None, after: int, upto: int, limit: int | None = None
     ) -> list[SharedEvent]:
-        """Return the history's events up to a number, and the events that were stored since.
-
-        If the history has nothing, the log has all of them.
-        """
+        """Return the history's events up to a number, and events that were stored since."""
         found = [] if kept is None else [_kept_event(one) for one in kept.events if one.sequence <= upto]
         if kept is not None and (kept.is_page or self._has_none_after(subject, kept)):
             return found

@@ -3,8 +3,8 @@
 A process without stages reads the newest snapshot that a commit names. It has a row for each scope except the scopes that left the fold.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..domain.queue import Queue
 from ..engine.fold import KINDS, STANDING, Fold
 from ..engine.snapshot_rows import Row, recorded_of
 from ..engine.snapshots import Place, Snapshots, UnreadableSnapshot
-from ..ports import Encoded
+from .scope_reads import Reader
 
 STAYS: Final = STANDING | {"ledger", "queue"}
 """The first tokens of scopes that do not leave the fold: one without a row has no event."""
@@ -30,14 +30,6 @@ MAX_PARTS: Final = 64
 
 class _BrokenScope(Exception):
     """A scope has no events that make its state."""
-
-
-class ReadPast(Protocol):
-    """Reads the log again."""
-
-    def __call__(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncIterator[Encoded]:
-        """Yield the events of some subjects after a number, up to a number."""
-        ...
 
 
 class _Base:
@@ -55,13 +47,8 @@ class _Base:
 class ScopeTails:
     """Finds the newest events of scopes for a process without stages."""
 
-    def __init__(self, past: ReadPast, fold: Callable[[], Fold], snapshots: Snapshots) -> None:
-        """`past` reads messages that this process has read, or that were stored before it began.
-
-        `fold`: with the named snapshots.
-        """
-        self._past = past
-        self._fold = fold
+    def __init__(self, reader: Reader, snapshots: Snapshots) -> None:
+        self._reader, self._past = reader, reader.past
         self._snapshots = snapshots
         self.base: _Base | None = None
         self._unreadable: set[str] = set()
@@ -111,7 +98,7 @@ class ScopeTails:
             number = place.head.log.number
             if place.digest in self._unreadable:
                 continue
-            if number <= upto and (place.digest in self._fold().snapshots or await self._is_named(place, upto)):
+            if number <= upto and (place.digest in self._reader.fold.snapshots or await self._is_named(place, upto)):
                 return _Base(place)
         return _Base()
 
@@ -196,10 +183,7 @@ def are_open(filters: Sequence[str]) -> bool:
 
 
 def newest_events(fold: Fold, filters: Sequence[str]) -> list[Recorded[Message]]:
-    """Return the events that states of scopes that stay need, oldest first.
-
-    Of each subject, only the newest event is returned.
-    """
+    """Return the newest event of each subject of scopes that stay, oldest first."""
     takes = subjects.any_of(filters)
     newest = dict[str, Recorded[Message]]()
     for scope in dict.fromkeys(subjects.guard_of(filter_) or filter_ for filter_ in filters):

@@ -28,10 +28,10 @@ from ..adapters.http.metrics import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of
+from ..adapters.nats.agents import NatsFetchChannel
 from ..adapters.nats.client.jetstream_wait import retry_until_available
-from ..adapters.nats.fetches import NatsFetchChannel
+from ..adapters.nats.event_streams import NatsWebhookQueue
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
-from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
 from ..services.health import examine

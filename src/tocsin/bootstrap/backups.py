@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from .. import __version__
 from ..adapters.nats.admin.desired_state import wanted_streams
-from ..adapters.nats.backup.creation import BackupOrigin, BackupWriter
+from ..adapters.nats.backup.creation import BackupWriter
 from ..adapters.nats.backup.errors import BackupPlaceInvalid, BackupUnwritable
 from ..adapters.nats.backup.folder import BackupManifest
 from ..adapters.nats.backup.object_bucket import OBJECT_SCHEME, ObjectBucket
@@ -31,7 +31,7 @@ from ..subjects import RECORDED
 from .commit_process import Commits
 from .commits import takes
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
-from .provision import durables_of, initialize, input_limits, output_limits
+from .provision import durables_of, initialize
 from .stage_runner import rebuild_history
 
 CONNECT_S: Final = 10.0
@@ -95,13 +95,14 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
         StoreUnavailable: the store of the place does not answer, or refuses.
     """
     writer = BackupWriter(installation.connection, installation.names, installation.commits.archive)
-    origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
+    identity, settings = await installation.identity(), settings_digest(installation.settings)
     now = installation.clock.now()
+    create = partial(writer.create, now=now, version=__version__, installation=identity, settings=settings)
     if isinstance(place, Path):
-        return await writer.create(place, origin, now)
+        return await create(place)
     async with _store(installation.settings, place) as store, uploading(store, now) as upload:
         with _temporary_folder() as folder:
-            manifest = await writer.create(folder / "backup", origin, now)
+            manifest = await create(folder / "backup")
             await upload.finish(folder / "backup", manifest)
     return manifest
 
@@ -139,12 +140,7 @@ async def restore_backup(installation: Installation, place: BackupPlace) -> Back
 
 async def _restore_folder(installation: Installation, folder: Path) -> BackupManifest:
     settings = installation.settings
-    configs = wanted_streams(
-        installation.names,
-        bridge=True,
-        inputs=input_limits(settings, has_webhooks=True),
-        output=output_limits(settings),
-    )
+    configs = wanted_streams(installation.names, settings, has_all=True)
     target = RestoreTarget(
         configs={config["name"]: {"num_replicas": settings.replicas or 1} | config for config in configs},
         archive=archive_store(settings, installation.connection),

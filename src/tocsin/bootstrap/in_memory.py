@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from .. import __version__, telemetry
 from ..adapters.extras import require_extra
-from ..adapters.memory.agents import InMemoryAgentChannel
+from ..adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel, InMemoryTurnChannel
 from ..adapters.memory.archive import (
     InMemoryArchiveStore,
     InMemoryProjections,
@@ -18,9 +18,9 @@ from ..adapters.memory.archive import (
     InMemoryStreamPurge,
 )
 from ..adapters.memory.clock import AlarmClock, LoopClock
-from ..adapters.memory.commit_log import InMemoryCommitLog, InMemoryTurnChannel
+from ..adapters.memory.commit_log import InMemoryCommitLog
 from ..adapters.memory.event_log import InMemoryEventLog
-from ..adapters.memory.event_streams import InMemoryEventStreams, InMemoryFetchChannel
+from ..adapters.memory.event_streams import InMemoryEventStreams
 from ..adapters.notifications import open_channel
 from ..adapters.routed_log import RoutedLog
 from ..archive.log_archive import LogArchive, Origin

@@ -1,10 +1,9 @@
 """The connection to the installation that the settings name."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,7 +24,7 @@ from ..adapters.nats.log.projections import NatsProjections
 from ..adapters.nats.log.stored_log import NatsArchiveStore, NatsStoredLog
 from ..adapters.routed_log import RoutedLog
 from ..adapters.s3.bucket import S3_EXTRA, Bucket, S3ArchiveStore
-from ..adapters.scope_reads import SharedEvent
+from ..adapters.scope_reads import ScopeReads
 from ..adapters.system_clock import SystemClock
 from ..archive.log_archive import LogArchive
 from ..domain.ids import fingerprint
@@ -194,21 +193,17 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
 
 def stored_log(streams: StoredLog, commits: Commits) -> CommitStoredLog:
     """Return the streams and the log of commits, with their archive; `streams`: without it."""
-    newest, past = partial(_newest, commits), partial(_past, commits)
-    return CommitStoredLog(streams, commits.reader, commits.archive, newest, past)
+    return CommitStoredLog(
+        streams, commits.reader, commits.archive, partial(_newest, commits), partial(_reads, commits)
+    )
 
 
 async def _newest(commits: Commits) -> int:
     return await (await commits.view()).end(Stream.LOG)
 
 
-async def _past(
-    commits: Commits, filters: Sequence[str], *, after: int | datetime, upto: int
-) -> AsyncGenerator[SharedEvent, None]:
-    view = await commits.view()
-    async with aclosing(view.reads.past(filters, after=after, upto=upto)) as events:
-        async for event in events:
-            yield event
+async def _reads(commits: Commits) -> ScopeReads:
+    return (await commits.view()).reads
 
 
 def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any, Final
 
-from ..adapters.nats.admin.desired_state import CaptureLimits, InputLimits, OutputLimits, durable_specs
+from ..adapters.nats.admin.desired_state import durable_specs
 from ..adapters.nats.admin.inspection import NatsInspection
 from ..adapters.nats.admin.provision import Change, Mode, provision
 from ..domain.commit import LogHead
@@ -31,17 +31,8 @@ async def initialize(installation: Installation, mode: Mode = Mode.APPLY) -> lis
         MessagesAtRisk: the mode is `KEEP_MESSAGES`, and lower limits would remove stored messages; nothing is changed.
         ProvisionError: the server lacks a feature, or an object of another application is in the way.
     """
-    settings = installation.settings
-    return await provision(
-        installation.connection,
-        installation.names,
-        replicas=settings.replicas,
-        bridge=bool(settings.bridged_queues),
-        durables=durables_of(settings),
-        inputs=input_limits(settings),
-        output=output_limits(settings),
-        mode=mode,
-    )
+    settings, durables = installation.settings, durables_of(installation.settings)
+    return await provision(installation.connection, installation.names, settings, durables=durables, mode=mode)
 
 
 def installed_stages(settings: Settings) -> list[AnyStage]:
@@ -77,12 +68,7 @@ def _followers(settings: Settings) -> dict[str, list[DurableSpec]]:
 
 def durables_of(settings: Settings) -> list[DurableSpec]:
     """Return every durable of an installation: those of its stages and that of MQ executors."""
-    return durable_specs(
-        [subscription.spec(settings) for _, subscription in _subscriptions(settings)],
-        bridge=bool(settings.bridged_queues),
-        task_ack_wait=settings.worker.ack_wait,
-        teams=settings.mq_teams,
-    )
+    return durable_specs([subscription.spec(settings) for _, subscription in _subscriptions(settings)], settings)
 
 
 def health_target(installation: Installation) -> HealthTarget:
@@ -95,14 +81,7 @@ def health_target(installation: Installation) -> HealthTarget:
         log=installation.log,
         projections=installation.projections,
         clock=installation.clock,
-        inspection=NatsInspection(
-            installation.connection,
-            installation.names,
-            bridge=bool(settings.bridged_queues),
-            durables=durables,
-            inputs=input_limits(settings),
-            output=output_limits(settings),
-        ),
+        inspection=NatsInspection(installation.connection, installation.names, settings, durables),
         archive=installation.commits.archive,
         open_history=installation.history,
         has_key=partial(is_set_up, installation, within=KEY_TIMEOUT_S),
@@ -133,28 +112,3 @@ async def fold_of(installation: Installation) -> Fold:
     if loaded is None:
         raise LogUnavailable("the log of commits lacks its beginning, and no snapshot replaces it")
     return loaded
-
-
-def input_limits(settings: Settings, *, has_webhooks: bool | None = None) -> InputLimits:
-    """Return the limits of the streams of inputs.
-
-    `has_webhooks`: whether there is a stream of requests to webhooks; None: as the settings say.
-    """
-    archive = settings.archive
-    if has_webhooks is None:
-        has_webhooks = bool(settings.triggers.webhooks)
-    opened = settings.triggers
-    captured = CaptureLimits(opened.subjects, opened.max_bytes, opened.max_age) if opened.subjects else None
-    return InputLimits(
-        archive.input_bytes,
-        archive.outside_messages,
-        has_webhooks=has_webhooks,
-        public_age=archive.hot_window if archive.enabled else 0.0,
-        captured=captured,
-    )
-
-
-def output_limits(settings: Settings) -> OutputLimits:
-    """Return the limits of the streams of output and of notifications."""
-    output, notifications = settings.output, settings.notifications
-    return OutputLimits(output.max_bytes, output.max_age, notifications.max_bytes, notifications.max_age)

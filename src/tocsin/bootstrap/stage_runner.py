@@ -18,14 +18,13 @@ from .. import __version__, telemetry
 from ..adapters.commit_event_streams import CommitEventStreams
 from ..adapters.memory.clock import AlarmClock, LoopClock
 from ..adapters.nats.admin.provision import NatsStreamPurge
-from ..adapters.nats.agents import NatsAgentChannel
+from ..adapters.nats.agents import NatsAgentChannel, NatsFetchChannel
 from ..adapters.nats.alerts import NatsAlertChannel
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection_end import CLOSING_ERRORS
 from ..adapters.nats.consumers.fed_subscribers import FedSubscribers
 from ..adapters.nats.consumers.stage_router import stage_router
 from ..adapters.nats.event_streams import NatsEventStreams
-from ..adapters.nats.fetches import NatsFetchChannel
 from ..adapters.nats.log.announcer import Announcer
 from ..adapters.nats.log.stored_log import NatsStoredLog
 from ..adapters.nats.submissions import NatsScreeningChannel
@@ -287,7 +286,7 @@ def event_streams_of(
     if EVENT_LISTENER.name not in stages:
         return base, None
     lead = leading.candidate(EVENT_LISTENER.name, name)
-    return CommitEventStreams(base, ports.log, ports.projections, clock, lead), lead
+    return CommitEventStreams(base, ports.log, ports.projections, clock, lambda: lead.is_leading), lead
 
 
 @asynccontextmanager

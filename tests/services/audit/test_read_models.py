@@ -13,7 +13,7 @@ from tests.domain.given import NOON
 from tests.services.audit.test_defects import happened
 from tests.stored_events import StoredEvents
 from tocsin import subjects
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain import ledger
 from tocsin.domain.events import PolicyDefined, Recorded
 from tocsin.domain.job_record import Registration

@@ -11,7 +11,7 @@ import pytest
 from tests.services.audit.test_defects import happened
 from tests.services.audit.test_read_models import Shown, compared, definitions
 from tests.stored_events import StoredEvents
-from tocsin.adapters.sql import open_history
+from tocsin.adapters.sql.history import open_history
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Enqueued, Message, Recorded
 from tocsin.subjects import RECORDED, Stream

@@ -12,19 +12,14 @@ from ..extras import history_extra
 
 
 def open_history(url: str, *, installation: str, max_connections: int) -> AbstractAsyncContextManager[History]:
-    """Open the history in the database of a URL, for the duration of the context.
-
-    Raises:
-        HistoryUnavailable: the URL or the password is wrong, the database does not answer, or its content is not
-            usable.
-    """
+    """Open the history in the database of a URL, or raise `HistoryUnavailable`."""
     is_redis = url.startswith(("redis://", "rediss://"))
     with history_extra("A history in Redis" if is_redis else "The history"):
         if is_redis:
-            from ..redis import open_history as open_redis  # noqa: PLC0415
+            from ..redis.history import open_history as open_redis  # noqa: PLC0415
 
             return open_redis(url, installation=installation, max_connections=max_connections)
-        from ..sql import open_history as open_sql  # noqa: PLC0415
+        from ..sql.history import open_history as open_sql  # noqa: PLC0415
 
         return open_sql(url, installation=installation, max_connections=max_connections)
 

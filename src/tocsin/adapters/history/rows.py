@@ -29,10 +29,7 @@ R = TypeVar("R", ExecutionRecord, JobRecord, frozenset[str])
 
 @dataclass(slots=True)
 class RowCache(Generic[R]):
-    """The records of open executions or jobs, or names of totals, as stored.
-
-    They are valid as long as no other recorder writes.
-    """
+    """The records of open executions or jobs, or names of totals, as stored."""
 
     capacity: int
     is_over: Callable[[R], bool]

@@ -1,9 +1,9 @@
-"""Hold lists of agents, and commands to them, in memory."""
+"""Messages to agents, gateways and writers that no stream stores, in memory."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import copy_context
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec
 
 from ...ports import (
     Clock,
@@ -11,45 +11,57 @@ from ...ports import (
     LogUnavailable,
     MessageTooLarge,
     ReceiveAbsence,
+    ReceiveBody,
     ReceiveCommand,
     ReceiveEnds,
     ReceiveHoldList,
     ReceiveTask,
 )
+from ...ports.commit_log import ReceiveTurn
+from .stored_stream import MAX_BYTES
 
-MAX_BYTES = 1_048_576
-"""The default `max_payload` of a nats-server."""
-
-L = TypeVar("L")
 P = ParamSpec("P")
 
 
-class InMemoryAgentChannel:
-    """Implement `ports.AgentChannel`: a channel that all processes of a test share."""
+class _Channel:
+    """A channel that all processes of a test share. A message is received at once."""
+
+    def __init__(self) -> None:
+        self._listeners: list[tuple[str, Callable[..., None]]] = []
+
+    def _send(self, subject: str, *message: object) -> bool:
+        """Pass a message to the listeners of a subject; return whether there are any."""
+        listeners = [receive for of_subject, receive in self._listeners if of_subject == subject]
+        for receive in listeners:
+            receive(*message)
+        return bool(listeners)
+
+    @asynccontextmanager
+    async def _listening(self, subject: str, receive: Callable[..., None]) -> AsyncIterator[None]:
+        self._listeners.append((subject, receive))
+        try:
+            yield
+        finally:
+            self._listeners.remove((subject, receive))
+
+
+class InMemoryAgentChannel(_Channel):
+    """Implement `ports.AgentChannel`."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        """Start without listeners.
-
-        Without a `clock`, no time passes until a hold list is known to be heard.
-        """
+        """Without a `clock`, no time passes until a hold list is known to be heard."""
+        super().__init__()
         self._clock = clock
         self.connections = 1
         """Set it to 0 to cut the connection, and to another number to restore it."""
-        self._keepers: list[ReceiveHoldList] = []
-        self._agents: list[tuple[str, str, ReceiveCommand]] = []
-        self._takers: list[tuple[str, str, ReceiveTask]] = []
-        self._informed: list[tuple[str, str, ReceiveEnds]] = []
-        self._absences: list[ReceiveAbsence] = []
-        self._called: list[Callable[[], None]] = []
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
         self._check(body)
-        for receive in tuple(self._keepers):
-            receive(name, agent_id, body)
+        self._send("hold-list", name, agent_id, body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
-        is_heard = bool(self._keepers)
-        await self.announce(name, agent_id, body)
+        self._check(body)
+        is_heard = self._send("hold-list", name, agent_id, body)
         if is_heard and self._clock is not None:
             await self._clock.sleep(wait)
         return is_heard
@@ -58,65 +70,87 @@ class InMemoryAgentChannel:
         self._check(b"")
 
     def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
-        return listening(self._keepers, receive)
+        return self._listening("hold-list", receive)
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
-        self._send(self._agents, name, agent_id, body)
+        self._check(body)
+        self._send(f"command.{name}.{agent_id}", body)
 
     def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
-        return listening(self._agents, (name, agent_id, _in_this_context(receive)))
+        return self._listening(f"command.{name}.{agent_id}", _in_this_context(receive))
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
         self._check(b"")
         for task in tasks:
-            if len(task.body) > MAX_BYTES:
-                continue
-            takers = [receive for name, id_, receive in self._takers if (name, id_) == (task.name, task.agent_id)]
-            for receive in takers:
-                receive(task.body)
-            for absent in () if takers else tuple(self._absences):
-                absent(task.agent_id, task.number)
+            is_small = len(task.body) <= MAX_BYTES
+            if is_small and not self._send(f"task.{task.name}.{task.agent_id}", task.body):
+                self._send("absence", task.agent_id, task.number)
         return [task for task in tasks if len(task.body) > MAX_BYTES]
 
     def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
-        return listening(self._takers, (name, agent_id, _in_this_context(receive)))
+        return self._listening(f"task.{name}.{agent_id}", _in_this_context(receive))
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
-        self._send(self._informed, name, agent_id, body)
+        self._check(body)
+        self._send(f"ends.{name}.{agent_id}", body)
 
     def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
-        return listening(self._informed, (name, agent_id, _in_this_context(receive)))
+        return self._listening(f"ends.{name}.{agent_id}", _in_this_context(receive))
 
     def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:
-        return listening(self._absences, receive)
+        return self._listening("absence", receive)
 
     async def call_roll(self) -> None:
         self._check(b"")
-        for receive in tuple(self._called):
-            receive()
+        self._send("roll-call")
 
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        return listening(self._called, receive)
-
-    def _send(
-        self, listeners: Sequence[tuple[str, str, ReceiveCommand]], name: str, agent_id: str, body: bytes
-    ) -> None:
-        self._check(body)
-        for of_name, of_id, receive in tuple(listeners):
-            if (of_name, of_id) == (name, agent_id):
-                receive(body)
+        return self._listening("roll-call", receive)
 
     def _check(self, body: bytes) -> None:
-        check_message(body, is_connected=self.connections > 0)
+        _check(body, is_connected=self.connections > 0)
 
 
-def check_message(body: bytes, *, is_connected: bool) -> None:
-    """Refuse a message as a server does.
+class InMemoryFetchChannel(_Channel):
+    """Implement `ports.FetchChannel`."""
 
-    Raises:
-        LogUnavailable: there is no connection.
-        MessageTooLarge: the message has more than `MAX_BYTES` bytes.
-    """
+    is_connected = True
+    """Set it to False to cut the connection."""
+
+    async def request(self, body: bytes) -> None:
+        _check(body, is_connected=self.is_connected)
+        self._send("request", body)
+
+    def requests(self, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return self._listening("request", receive)
+
+    async def answer(self, gateway: str, body: bytes) -> None:
+        _check(body, is_connected=self.is_connected)
+        self._send(f"answer.{gateway}", body)
+
+    def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return self._listening(f"answer.{gateway}", receive)
+
+    async def call_fetches(self) -> None:
+        _check(b"", is_connected=self.is_connected)
+        self._send("call")
+
+    def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return self._listening("call", receive)
+
+
+class InMemoryTurnChannel(_Channel):
+    """Implement `ports.TurnChannel`."""
+
+    async def ask(self, name: str) -> None:
+        self._send("turn", name)
+
+    def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
+        return self._listening("turn", receive)
+
+
+def _check(body: bytes, *, is_connected: bool) -> None:
+    """Refuse a message as a server does."""
     if not is_connected:
         raise LogUnavailable("there is no connection")
     if len(body) > MAX_BYTES:
@@ -126,7 +160,7 @@ def check_message(body: bytes, *, is_connected: bool) -> None:
 def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
     """Return a callback that runs with the context variables of this call.
 
-    Those of the stage that calls it, such as its name in log lines, do not concern a worker.
+    The variables of the calling stage, such as its name in log lines, do not concern a worker.
     """
     context = copy_context()
 
@@ -134,13 +168,3 @@ def _in_this_context(receive: Callable[P, None]) -> Callable[P, None]:
         context.copy().run(receive, *args, **kwargs)
 
     return received
-
-
-@asynccontextmanager
-async def listening(listeners: list[L], listener: L) -> AsyncIterator[None]:
-    """Let a listener be among others during the context."""
-    listeners.append(listener)
-    try:
-        yield
-    finally:
-        listeners.remove(listener)

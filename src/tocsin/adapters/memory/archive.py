@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import AsyncGenerator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -21,10 +20,7 @@ class InMemoryStoredLog:
     """Implement `ports.StoredLog` over an `InMemoryEventLog`."""
 
     def __init__(self, log: InMemoryEventLog, *, lag: int = 0) -> None:
-        """Read the streams of `log`.
-
-        `lag`: the number of messages at the end of each stream that the replica lacks.
-        """
+        """`lag`: the number of messages at the end of each stream that the replica lacks."""
         self._log = log
         self._lag = lag
 
@@ -94,37 +90,26 @@ class InMemoryStreamPurge:
                 stream.remove(entry.sequence)
 
 
-@dataclass(frozen=True, slots=True)
-class _Value:
-    body: bytes
-    revision: int
-
-
 class InMemoryProjections:
     """Implement `ports.Projections`. Lifetimes end by its clock."""
 
     def __init__(self, clock: AlarmClock | None = None) -> None:
         self.clock: AlarmClock = clock or ManualClock()
-        self._buckets: dict[Bucket, dict[str, _Value]] = {bucket: {} for bucket in Bucket}
+        self._buckets: dict[Bucket, dict[str, tuple[bytes, int]]] = {bucket: {} for bucket in Bucket}
         self._revisions = dict.fromkeys(Bucket, 0)
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        value = self._buckets[bucket].get(key)
-        return None if value is None else (value.body, value.revision)
+        return self._buckets[bucket].get(key)
 
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value if the key's revision is `expect`; return the new revision.
-
-        Lifetimes are rounded up to whole seconds.
-        """
         if ttl is not None and ttl <= 0:
             raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
         self._check(bucket, key, expect)
         self._revisions[bucket] += 1
         revision = self._revisions[bucket]
-        self._buckets[bucket][key] = _Value(value, revision)
+        self._buckets[bucket][key] = value, revision
         if ttl is not None:
             self.clock.after(math.ceil(ttl), partial(self._expire, bucket, key, revision))
         return revision
@@ -144,15 +129,13 @@ class InMemoryProjections:
         return [await write_entry(self, bucket, write) for write in writes]
 
     async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
-        return {key: value.body for key, value in self._buckets[bucket].items() if subjects.matches(keys, key)}
+        return {key: value for key, (value, _) in self._buckets[bucket].items() if subjects.matches(keys, key)}
 
     def _check(self, bucket: Bucket, key: str, expect: int | None) -> None:
-        value = self._buckets[bucket].get(key)
-        revision = value.revision if value else 0
+        _, revision = self._buckets[bucket].get(key, (b"", 0))
         if expect is not None and expect != revision:
             raise SequenceConflict(f"{bucket}/{key}: expected revision {expect}, is {revision}")
 
     def _expire(self, bucket: Bucket, key: str, revision: int) -> None:
-        value = self._buckets[bucket].get(key)
-        if value is not None and value.revision == revision:
+        if self._buckets[bucket].get(key, (b"", 0))[1] == revision:
             del self._buckets[bucket][key]

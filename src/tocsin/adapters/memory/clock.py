@@ -89,10 +89,7 @@ class ManualClock:
         return self._start + self._at[0].due if self._at else None
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, and make all due calls in order.
-
-        Tasks that they wake run later.
-        """
+        """Let time pass, and make all due calls in order. Woken tasks run later."""
         end = self._elapsed + timedelta(seconds=seconds)
         while self._ring_until(end):
             pass

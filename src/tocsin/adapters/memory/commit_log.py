@@ -1,18 +1,17 @@
-"""A log of commits in memory, and the requests of its writers for a turn."""
+"""A log of commits in memory."""
 
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
 
 from ...ports import Clock, MessageTooLarge
-from ...ports.commit_log import Bodies, CommitRefused, ReceiveTurn, StoredBody
+from ...ports.commit_log import Bodies, CommitRefused, StoredBody
+from .stored_stream import MAX_BYTES
 
-MAX_MESSAGE_BYTES = 1_048_576
 _ROOM_FOR_HEADERS = 1_024
 _sequence: Final = attrgetter("sequence")
 
@@ -27,8 +26,8 @@ class InMemoryCommitLog:
         self._changed = asyncio.Condition()
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
-        if len(body) + _ROOM_FOR_HEADERS > MAX_MESSAGE_BYTES:
-            raise MessageTooLarge.of(f"log.{partition}", len(body), MAX_MESSAGE_BYTES)
+        if len(body) + _ROOM_FOR_HEADERS > MAX_BYTES:
+            raise MessageTooLarge.of(f"log.{partition}", len(body), MAX_BYTES)
         stored = self._stored[partition]
         last = stored[-1].sequence if stored else 0
         if last != expect:
@@ -51,7 +50,6 @@ class InMemoryCommitLog:
         return stored[bisect_right(stored, sequence, key=_sequence) :]
 
     async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence until closed."""
         while True:
             bodies = self.after(partition, after)
             after = bodies[-1].sequence if bodies else max(after, self._last)
@@ -60,32 +58,11 @@ class InMemoryCommitLog:
                 await self._changed.wait_for(lambda: self._has_newer(partition, after))  # noqa: B023 - waited for at once
 
     async def now(self) -> datetime:
-        """Return the time (UTC)."""
         return self._clock.now()
 
     async def purge(self, partition: int, *, upto: int) -> None:
-        """Remove messages up to a sequence, but never the newest."""
         self._stored[partition] = self.after(partition, upto) or self._stored[partition][-1:]
 
     def _has_newer(self, partition: int, after: int) -> bool:
         stored = self._stored[partition]
         return bool(stored) and stored[-1].sequence > after
-
-
-class InMemoryTurnChannel:
-    """Implement `ports.TurnChannel`: a channel that all processes of a test share."""
-
-    def __init__(self) -> None:
-        self._receivers: list[ReceiveTurn] = []
-
-    async def ask(self, name: str) -> None:
-        for receive in tuple(self._receivers):
-            receive(name)
-
-    @asynccontextmanager
-    async def asked(self, receive: ReceiveTurn) -> AsyncIterator[None]:
-        self._receivers.append(receive)
-        try:
-            yield
-        finally:
-            self._receivers.remove(receive)

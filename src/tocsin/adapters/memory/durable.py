@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import inf
 
 from ... import subjects
 from ...ports import DurableSpec, Progress, acknowledge_each
@@ -39,21 +40,17 @@ class InMemoryDurable:
 
         Waits for the first message up to `wait` seconds of the clock; None: without a limit.
         """
-        deliveries = self._hand_out(limit)
-        if wait is None:
-            while not deliveries:
-                await self._changed.wait()
-                deliveries = self._hand_out(limit)
-        if deliveries or wait is None or wait <= 0:
+        if (deliveries := self._hand_out(limit)) or (wait is not None and wait <= 0):
             return deliveries
-        until = self._clock.monotonic() + wait
-        alarm = self._clock.after(wait, self._changed.notify)
+        until = inf if wait is None else self._clock.monotonic() + wait
+        alarm = None if wait is None else self._clock.after(wait, self._changed.notify)
         try:
             while not deliveries and self._clock.monotonic() < until:
                 await self._changed.wait()
                 deliveries = self._hand_out(limit)
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
         return deliveries
 
     def again(self, sequence: int) -> None:

@@ -40,11 +40,7 @@ from ...telemetry import trace_ids
 from .. import decision_lines
 from .clock import AlarmClock, ManualClock
 from .durable import InMemoryDurable
-from .stored_stream import Entry, StoredStream
-
-MAX_PAYLOAD: Final = 1_048_576
-"""The number of bytes in a message that a server accepts by default."""
-
+from .stored_stream import MAX_BYTES, Entry, StoredStream
 
 _EXPECTED: Final = "Nats-Expected-Last-Subject-Sequence"
 
@@ -70,7 +66,6 @@ class InMemoryEventLog:
         return self._logged(decision, [stream.store(subject, body, headers=guard)])
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
-        """Store an input once within the duplicate window; return the sequence of the first copy."""
         check_subject(subject)
         body = message.encode()
         _check_size(subject, body, f"Nats-Msg-Id: {message_id}\r\n")
@@ -113,15 +108,12 @@ class InMemoryEventLog:
         decision_lines.note(write, sequences)
         return sequences[0]
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
-        return self._load(scope)
-
     async def load_each(self, *scopes: str) -> Loaded:
-        facts = [self._load(scope) for scope in scopes]
+        facts = [await self.load(scope) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
 
-    def _load(self, scope: str) -> list[Recorded[Message]]:
+    async def load(self, scope: str) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
         return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
 
@@ -157,10 +149,6 @@ class InMemoryEventLog:
         return None if entry is None else self._recorded(entry)
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:
-        """Return up to `limit` matching messages after a sequence, oldest first.
-
-        The result ends before an unreadable message; if that is the first, the call raises its error.
-        """
         messages: list[Recorded[Message]] = []
         for entry in self._streams[subjects.stream_of(subject)].matching((subject,), after):
             try:
@@ -204,11 +192,7 @@ class InMemoryEventLog:
         return self._streams[stream]
 
     def durable(self, spec: DurableSpec) -> InMemoryDurable:
-        """Return the durable of a spec, and create it at the first call.
-
-        Raises:
-            ValueError: a different durable has the same name.
-        """
+        """Return the durable of a spec, and create it at the first call."""
         durable = self._durables.get((spec.stream, spec.name))
         if durable is None:
             durable = InMemoryDurable(self._streams[spec.stream], spec, self.clock)
@@ -239,8 +223,8 @@ def _check_size(subject: str, body: bytes, headers: str) -> None:
     """Refuse what a server refuses, which counts the headers too."""
     check_size(subject, body)
     size = len(f"NATS/1.0\r\n{headers}\r\n") + len(body)
-    if size > MAX_PAYLOAD:
-        raise MessageTooLarge.of(subject, size, MAX_PAYLOAD)
+    if size > MAX_BYTES:
+        raise MessageTooLarge.of(subject, size, MAX_BYTES)
 
 
 def _behind(stored: StoredStream, filters: Sequence[str], after: int) -> list[Entry]:

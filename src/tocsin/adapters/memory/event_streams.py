@@ -1,7 +1,7 @@
 """Durables for the events of triggers, in memory."""
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Final
 
 from ...ports import (
@@ -10,49 +10,14 @@ from ...ports import (
     EventReader,
     LogUnavailable,
     Progress,
-    ReceiveBody,
     RequestRefused,
 )
 from ...subjects import Stream, matches
-from .agents import check_message, listening
 from .durable import InMemoryDurable
 from .event_log import InMemoryEventLog
 from .stored_stream import StoredStream
 
 MAX_ACK_PENDING: Final = 1_000
-
-
-class InMemoryFetchChannel:
-    """Implement `ports.FetchChannel`: a channel that all processes of a test share."""
-
-    def __init__(self) -> None:
-        self.is_connected = True
-        """Set it to False to cut the connection."""
-        self._listeners: list[tuple[str, ReceiveBody]] = []
-
-    async def request(self, body: bytes) -> None:
-        self._send("request", body)
-
-    def requests(self, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
-        return listening(self._listeners, ("request", receive))
-
-    async def answer(self, gateway: str, body: bytes) -> None:
-        self._send(f"answer.{gateway}", body)
-
-    def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
-        return listening(self._listeners, (f"answer.{gateway}", receive))
-
-    async def call_fetches(self) -> None:
-        self._send("call", b"")
-
-    def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        return listening(self._listeners, ("call", lambda _: receive()))
-
-    def _send(self, subject: str, body: bytes) -> None:
-        check_message(body, is_connected=self.is_connected)
-        for of_subject, receive in tuple(self._listeners):
-            if of_subject == subject:
-                receive(body)
 
 
 class InMemoryEventStreams:
@@ -78,10 +43,7 @@ class InMemoryEventStreams:
         return f"webhook.{durable}"
 
     def publish(self, subject: str, body: bytes, headers: Mapping[str, str] | None = None) -> int:
-        """Store a message of a program in each stream that is open for its subject.
-
-        Return their number.
-        """
+        """Store a message in each stream that is open for its subject; return their number."""
         streams = [
             stream for stream, filters in self._opened.items() if any(matches(each, subject) for each in filters)
         ]

@@ -19,6 +19,8 @@ from ...ports import (
 from ...subjects import Bound
 from .clock import AlarmClock
 
+MAX_BYTES: Final = 1_048_576
+"""The default `max_payload` of a nats-server."""
 DUPLICATE_WINDOW: Final = timedelta(minutes=2)
 """Within this time, a second message of the same id is not stored."""
 
@@ -119,11 +121,6 @@ class Entry:
         return self.headers.get(subjects.MESSAGE_ID)
 
     def recorded(self, decode: Decode = subjects.decode) -> Recorded[Message]:
-        """Return the decoded message.
-
-        Raises:
-            DecodeError: it does not decode.
-        """
         return subjects.recorded(self.subject, self.body, self.headers, self.sequence, self.time, read=decode)
 
 
@@ -155,9 +152,6 @@ class StoredStream:
 
         Return its sequence, or the sequence of the first copy of its id. A stream of output drops the oldest message of a full
         subject. `time`: when it was stored; None: now.
-
-        Raises:
-            RequestRefused: the message is too large for the stream.
         """
         all_headers = {**(headers or {}), **({subjects.MESSAGE_ID: message_id} if message_id is not None else {})}
         self.check_size(subject, body, message_id)
@@ -177,11 +171,7 @@ class StoredStream:
         return self.last_sequence
 
     def check_size(self, subject: str, body: bytes, message_id: str | None) -> None:
-        """Refuse a message that is too large for the stream.
-
-        Raises:
-            RequestRefused: it is.
-        """
+        """Refuse a message that is too large for the stream."""
         head = f"NATS/1.0\r\n{subjects.MESSAGE_ID}: {message_id}\r\n\r\n" if message_id else ""
         if self._max_size is not None and len(head) + len(body) > self._max_size:
             reason = "message size exceeds maximum allowed"

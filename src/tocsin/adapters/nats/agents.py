@@ -1,4 +1,4 @@
-"""Hold lists of agents, and commands to them, over core NATS."""
+"""Messages to agents, and fetches of workers over HTTP, over core NATS."""
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -6,12 +6,21 @@ from typing import Final
 
 from nats.errors import Error as NatsError
 
-from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
+from ...ports import (
+    HandOver,
+    LogUnavailable,
+    ReceiveAbsence,
+    ReceiveBody,
+    ReceiveCommand,
+    ReceiveEnds,
+    ReceiveHoldList,
+    ReceiveTask,
+)
 from .client import wire
 from .client.connection import Connection
 from .client.connection_end import CLOSING_ERRORS
 from .client.names import Names
-from .client.transport import Outgoing, Receive
+from .client.transport import Outgoing
 from .client.wire import too_large
 from .core_messages import CoreMessages, is_heard
 
@@ -33,29 +42,20 @@ class NatsAgentChannel:
 
     @property
     def connections(self) -> int:
-        """See `AgentChannel`."""
         client = self._connection.client
         return client.stats["reconnects"] + 1 if client.is_connected else 0
 
     async def announce(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         await self._messages.send(self._names.hold_list(name, agent_id), body)
 
     async def is_heard(self, name: str, agent_id: str, body: bytes, *, wait: float) -> bool:
-        """See `AgentChannel`.
-
-        An agent keeper never answers on a reply subject, which anyone may choose. Only the server answers there, if there is no
-        subscription.
-        """
+        # An agent keeper never answers on a reply subject, which anyone may choose: only the server, without a subscription.
         subject = self._names.hold_list(name, agent_id)
         self._messages.check(subject, body)
         return await is_heard(self._connection, subject, body, wait=wait)
 
     async def catch_up(self) -> None:
-        """See `AgentChannel`.
-
-        The server sends what it has for this connection before it answers.
-        """
+        # The server sends what it has for this connection before it answers.
         client = self._connection.client
         if not client.is_connected:
             raise LogUnavailable("hold lists may be missing: there is no connection")
@@ -66,8 +66,6 @@ class NatsAgentChannel:
             raise LogUnavailable(f"hold lists may be missing: {error!r}") from error
 
     def hold_lists(self, receive: ReceiveHoldList) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
-
         def pass_on(subject: str, _: str, body: bytes, __: Mapping[str, str] | None) -> None:
             tokens = subject.split(".")
             if len(tokens) == _TOKENS_OF_A_HOLD_LIST:
@@ -76,15 +74,12 @@ class NatsAgentChannel:
         return self._messages.listening(self._names.hold_list("*", "*"), pass_on)
 
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         await self._messages.send(self._names.agent_commands(name, agent_id), body)
 
     def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
-        return self._messages.listening(self._names.agent_commands(name, agent_id), _bodies(receive))
+        return self._messages.bodies(self._names.agent_commands(name, agent_id), receive)
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
-        """See `AgentChannel`."""
         client = self._connection.client
         messages: list[Outgoing] = []
         refused: list[HandOver] = []
@@ -104,23 +99,17 @@ class NatsAgentChannel:
         return refused
 
     def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
-        return self._messages.listening(self._names.agent_tasks(name, agent_id), _bodies(receive))
+        return self._messages.bodies(self._names.agent_tasks(name, agent_id), receive)
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
-        """See `AgentChannel`."""
         await self._messages.send(self._names.agent_ends(name, agent_id), body)
 
     def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
-        return self._messages.listening(self._names.agent_ends(name, agent_id), _bodies(receive))
+        return self._messages.bodies(self._names.agent_ends(name, agent_id), receive)
 
     @asynccontextmanager
     async def absences(self, receive: ReceiveAbsence) -> AsyncIterator[None]:
-        """See `AgentChannel`.
-
-        The server answers on the reply subject of a task if no process listens. No agent may publish there.
-        """
+        # The server answers on the reply subject of a task if no process listens. No agent may publish there.
         inbox = self._connection.client.new_inbox()
 
         def pass_on(subject: str, _: str, body: bytes, headers: Mapping[str, str] | None) -> None:
@@ -136,18 +125,33 @@ class NatsAgentChannel:
                 self._absences = ""
 
     async def call_roll(self) -> None:
-        """See `AgentChannel`."""
         await self._messages.send(self._names.roll_call, b"")
 
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """See `AgentChannel`."""
-        return self._messages.listening(self._names.roll_call, _bodies(lambda _: receive()))
+        return self._messages.bodies(self._names.roll_call, lambda _: receive())
 
 
-def _bodies(receive: Callable[[bytes], None]) -> Receive:
-    """Return a callback of a subscription that passes only the body on."""
+class NatsFetchChannel:
+    """Implement `ports.FetchChannel`."""
 
-    def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
-        receive(body)
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._messages = CoreMessages(connection)
+        self._names = names
 
-    return pass_on
+    async def request(self, body: bytes) -> None:
+        await self._messages.send(self._names.fetch_requests, body)
+
+    def requests(self, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return self._messages.bodies(self._names.fetch_requests, receive)
+
+    async def answer(self, gateway: str, body: bytes) -> None:
+        await self._messages.send(self._names.fetch_answers(gateway), body)
+
+    def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
+        return self._messages.bodies(self._names.fetch_answers(gateway), receive)
+
+    async def call_fetches(self) -> None:
+        await self._messages.send(self._names.fetch_calls, b"")
+
+    def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        return self._messages.bodies(self._names.fetch_calls, lambda _: receive())

@@ -24,10 +24,7 @@ class NatsAlertChannel:
         self._names = names
 
     async def send(self, notification: Notification) -> None:
-        """Publish a notification, and wait until the server has it.
-
-        Whether a program listens is not known.
-        """
+        """Publish a notification, and wait until the server has it."""
         subject = self._names.alerts(subjects.token(notification.job))
         try:
             event = _event(notification)

@@ -1,7 +1,7 @@
-"""Durables for the events of triggers, on JetStream."""
+"""Durables for the events of triggers, and the queue of requests to webhooks, on JetStream."""
 
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
@@ -10,6 +10,7 @@ from ...subjects import Stream
 from .client import wire
 from .client.connection import Connection
 from .client.names import Names
+from .client.transport import Outgoing
 from .client.wire import JetStreamError
 from .consumers.greedy_batches import fetch, hand_back
 from .consumers.pull import NatsDelivery, PullInbox
@@ -19,7 +20,6 @@ MAX_ACK_PENDING: Final = 1_000
 MAX_BYTES: Final = 4_194_304
 """Bytes of messages that are read together. A larger message is read alone."""
 _NANOSECONDS: Final = 1_000_000_000
-_PAGE: Final = 1_024
 
 
 class NatsEventStreams:
@@ -33,20 +33,16 @@ class NatsEventStreams:
 
     @property
     def log_stream(self) -> str:
-        """See `EventStreams`."""
         return self._names.stream(Stream.LOG)
 
     @property
     def webhook_stream(self) -> str:
-        """See `EventStreams`."""
         return self._names.webhook_stream
 
     def webhook(self, durable: str) -> str:
-        """See `EventStreams`."""
         return self._names.webhook(durable)
 
     async def create(self, durable: EventDurable) -> None:
-        """See `EventStreams`."""
         name = self._names.trigger_durable(durable.name)
         config: dict[str, Any] = {
             "name": name,
@@ -72,25 +68,15 @@ class NatsEventStreams:
                 raise RequestRefused(f"{durable.stream}: {error}", str(error)) from error
 
     async def remove(self, stream: str, name: str) -> None:
-        """See `EventStreams`."""
         verb = f"CONSUMER.DELETE.{stream}.{self._names.trigger_durable(name)}"
         await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
 
     async def names(self, stream: str) -> Collection[str]:
-        """See `EventStreams`."""
-        names: list[str] = []
-        while True:
-            request = json.dumps({"offset": len(names)}).encode()
-            page = await self._connection.find(f"CONSUMER.NAMES.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-            if page is None or not page.get("consumers"):
-                break
-            names += page["consumers"]
-            if len(page["consumers"]) < _PAGE:
-                break
+        pages = self._connection.pages(f"CONSUMER.NAMES.{stream}")
+        names = [name async for page in pages for name in page.get("consumers") or ()]
         return [name.removeprefix(self._prefix) for name in names if name.startswith(self._prefix)]
 
     async def progress(self, durable: EventDurable) -> Progress:
-        """See `EventStreams`."""
         verb = f"CONSUMER.INFO.{durable.stream}.{self._names.trigger_durable(durable.name)}"
         try:
             found = await self._connection.find(verb, absent=wire.CONSUMER_NOT_FOUND)
@@ -104,7 +90,6 @@ class NatsEventStreams:
 
     @asynccontextmanager
     async def reading(self, durable: EventDurable) -> AsyncIterator[EventReader]:
-        """See `EventStreams`."""
         inbox = PullInbox(self._connection, durable.stream, self._names.trigger_durable(durable.name))
         reader = _Reader(self._connection, self._names, inbox)
         await inbox.open()
@@ -123,13 +108,31 @@ class _Reader:
         self._names = names
         self._inbox = inbox
         self.taken: list[Any] = []
-        """The messages that were taken, without those that were settled before the last take."""
+        """The taken messages that were not settled before the last take."""
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
-        """See `EventReader`."""
         try:
             messages = await fetch(self._inbox, limit, wait, max_bytes=MAX_BYTES)
         except LogUnavailable:  # the next message may be larger than that
             messages = await fetch(self._inbox, 1, wait)
         self.taken = [*(message for message in self.taken if not message.is_acked), *messages]
         return [NatsDelivery(message, self._names, self._connection.transport) for message in messages]
+
+
+class NatsWebhookQueue:
+    """Implement `ports.WebhookQueue`."""
+
+    def __init__(self, connection: Connection, names: Names) -> None:
+        self._connection = connection
+        self._names = names
+
+    async def store(self, durable: str, body: bytes, headers: Mapping[str, str], *, message_id: str) -> None:
+        subject, headers = self._names.webhook(durable), {**headers, wire.MESSAGE_ID: message_id}
+        (reply,) = await self._connection.request_each([Outgoing(subject, body, headers)])
+        result = wire.result_of(subject, reply)
+        if isinstance(result, wire.StreamFull):  # requests that wait for room would hold connections of the API
+            raise RequestRefused(str(result), wire.FULL) from result
+        if isinstance(result, LogUnavailable):  # the server may have a leader soon; the id makes a second copy harmless
+            await self._connection.store(subject, body, headers)
+        elif isinstance(result, Exception):
+            raise result

@@ -31,8 +31,6 @@ class NatsScreeningChannel:
 
     @asynccontextmanager
     async def submissions(self, receive: Callable[[Submission], None]) -> AsyncIterator[None]:
-        """See `ScreeningChannel`."""
-
         def pass_on(subject: str, reply: str, body: bytes, headers: Mapping[str, str] | None) -> None:
             relative = subject[len(self._prefix) :]
             if relative != PROBE:
@@ -46,7 +44,6 @@ class NatsScreeningChannel:
                 await subscription.drain()  # type: ignore[no-untyped-call]
 
     async def store(self, submissions: Sequence[Submission]) -> list[Answer]:
-        """See `ScreeningChannel`."""
         messages = [Outgoing(self._names.to_wire(s.subject), s.body, dict(s.headers)) for s in submissions]
         answers: list[Answer | None] = [self._refusal(message) for message in messages]
         accepted = [number for number, refusal in enumerate(answers) if refusal is None]
@@ -56,7 +53,6 @@ class NatsScreeningChannel:
         return [answer for answer in answers if answer is not None]
 
     async def answer(self, submissions: Sequence[tuple[Submission, Answer]]) -> None:
-        """See `ScreeningChannel`."""
         messages = [Outgoing(s.reply, _encoded(answer)) for s, answer in submissions if s.reply]
         if not messages or not self._connection.client.is_connected:
             return

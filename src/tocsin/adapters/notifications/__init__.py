@@ -6,12 +6,7 @@ from ..extras import require_extra
 
 
 def open_channel(name: str, settings: OutsideChannel, clock: Clock, version: str) -> NotificationChannel:
-    """Return the channel of some settings; `name`: as the settings call it.
-
-    Raises:
-        ExtraNotInstalled: its library is in the extra `notify`, which is not installed.
-        SettingsError: a file cannot be read, or Apprise cannot use the URL.
-    """
+    """Return the channel of some settings; `name`: as the settings call it."""
     match settings:
         case WebhookChannel():
             from .webhook import Webhook  # noqa: PLC0415 - httpx takes long to import

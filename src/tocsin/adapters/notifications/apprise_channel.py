@@ -54,11 +54,7 @@ class AppriseMessages:
         self._subject, self._body = settings.subject, settings.body
 
     def check(self) -> None:
-        """Check the URL without sending anything.
-
-        Raises:
-            SettingsError: Apprise does not know such URLs, or a part is missing.
-        """
+        """Check the URL without sending anything, or raise `SettingsError`."""
         try:
             checked = subprocess.run(  # noqa: S603 - the program is our own
                 _COMMAND,
@@ -76,11 +72,6 @@ class AppriseMessages:
             raise SettingsError(DefinitionProblem(reason, field=f"notifications.channels.{self._name}.url"))
 
     async def send(self, notification: Notification) -> None:
-        """Send a notification, and return after the service accepted it.
-
-        Raises:
-            ChannelRefused: the service did not accept it, or did not answer in time.
-        """
         order = self._order(
             "send",
             title=by_template(self._subject, notification, chat_subject_by, chat_subject_of),

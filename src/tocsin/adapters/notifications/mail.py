@@ -30,11 +30,6 @@ class Mail:
         self._server = f"{settings.host}:{settings.server_port}"
 
     async def send(self, notification: Notification) -> None:
-        """Send a notification, and return after the mail server accepted it.
-
-        Raises:
-            ChannelRefused: the server did not accept it for each recipient, or did not answer in time.
-        """
         settings = self._settings
         message = message_of(notification, settings)
         try:
@@ -70,10 +65,7 @@ class Mail:
             raise self._refused_recipients(refused)
 
     def _refused_recipients(self, refused: Mapping[str, SMTPResponse]) -> ChannelRefused:
-        """Return the error for recipients that the server refused.
-
-        The others get the message, and again at the next try, with the same Message-ID.
-        """
+        """Return the error for refused recipients; the others get the message again."""
         recipient, answer = next(iter(refused.items()))
         all_ = counted(len(self._settings.recipients), "recipient")
         message = f"{self._server} refused {len(refused)} of {all_}, {recipient} with {_text(answer)}"

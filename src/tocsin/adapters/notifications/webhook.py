@@ -64,11 +64,7 @@ def by_template(
 
 
 def trusted(ca_file: str | None, channel: str) -> ssl.SSLContext:
-    """Trust the public authorities, and those of a file beside them.
-
-    Raises:
-        SettingsError: the file has no readable certificates.
-    """
+    """Trust the public authorities, and the authorities in a file."""
     context = httpx.create_ssl_context()
     if ca_file is not None:
         try:
@@ -99,11 +95,6 @@ class Webhook:
         """The part of the URL that is no secret."""
 
     async def send(self, notification: Notification) -> None:
-        """Send a notification, and return after the receiver accepted it.
-
-        Raises:
-            ChannelRefused: the answer is no success, or does not come in time.
-        """
         document = by_template(self._body, notification, json_by, body_of)
         content = json.dumps(document, separators=(",", ":")).encode()
         headers = httpx.Headers({"User-Agent": self._agent, "Content-Type": "application/json"})

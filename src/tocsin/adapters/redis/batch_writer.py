@@ -33,11 +33,6 @@ class BatchWriter:
     async def record(
         self, stream: Stream, messages: Sequence[Recorded[Message]], *, after: int, upto: int, opens: bool = True
     ) -> None:
-        """Fold messages into the rows, and move the offset from `after` to `upto` (see `ports.History`).
-
-        Raises:
-            SequenceConflict: the offset is different.
-        """
         place = keys.place(self._installation, stream)
         self._cache.begin(stream, after)
         async with self._client.pipeline(transaction=True) as transaction:

@@ -208,11 +208,7 @@ class RedisHistory:
         """See `ports.History`."""
 
     async def offset(self, stream: Stream) -> int:
-        """See `ports.History`.
-
-        Raises:
-            HistoryIncomplete: the history is being emptied, or this was interrupted.
-        """
+        """Return the place, or raise `HistoryIncomplete` while the history is being emptied."""
         place = int(await self._client.get(keys.place(self._installation, stream)) or 0)
         if place == EMPTYING:
             raise HistoryIncomplete(
@@ -290,11 +286,7 @@ class RedisHistory:
 
 @asynccontextmanager
 async def open_history(url: str, *, installation: str = "", max_connections: int = 10) -> AsyncIterator[RedisHistory]:
-    """Open the history in the Redis of a URL, for the duration of the context.
-
-    Raises:
-        HistoryUnavailable: the URL or the password is wrong, the server does not answer, or its content is not usable.
-    """
+    """Open the history in the Redis of a URL, for the duration of the context."""
     try:
         pool = BlockingConnectionPool.from_url(
             url,

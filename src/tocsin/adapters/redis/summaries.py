@@ -83,7 +83,7 @@ def _ends(job: str, counts: Sequence[str | None]) -> dict[Status, int]:
 async def _running(client: Redis) -> Counter[str]:
     """Count the running executions of each job.
 
-    All of them are read once, for any number of jobs. Those that wait for a retry or for a next step count too.
+    All are read once, for any number of jobs. Executions that wait for a retry or for a next step count too.
     """
     ids = cast("list[str]", await client.zrange(keys.executions_by("status", "running"), 0, -1))
     jobs = await read_each(client, ids, lambda reading, name: reading.hget(keys.execution(name), "job_name"))
@@ -254,7 +254,7 @@ class RedisSummaries:
         return [execution_head(row) for row in await self._fields(ids, _FIELDS)]
 
     async def _fields(self, ids: Sequence[str], names: Sequence[str]) -> list[dict[str, str | None]]:
-        """Return some fields of the executions that exist. The first of them is never absent."""
+        """Return some fields of the executions that exist. The first is never absent."""
         rows = await read_each(self._client, ids, lambda reading, name: reading.hmget(keys.execution(name), *names))
         return [dict(zip(names, row, strict=True)) for row in rows if row[0] is not None]
 

@@ -42,10 +42,7 @@ class Bucket:
     """The objects below a prefix of a bucket."""
 
     def __init__(self, location: S3Location, settings: S3, *, part: str) -> None:
-        """Name a place; the client is made at the first request.
-
-        `part`: the setting or the command that needs it, for the error if the extra is not installed.
-        """
+        """`part`: the setting or command that needs it, for the error without the extra."""
         self._location = location
         self._settings = settings
         self._part = part
@@ -54,10 +51,6 @@ class Bucket:
         return str(self._location)
 
     async def create(self, name: str, body: bytes) -> bool:
-        """Store an object unless its name is taken; return whether it was stored.
-
-        It is one request, and the object is in memory.
-        """
         from obstore.exceptions import AlreadyExistsError  # noqa: PLC0415 - it needs an extra
 
         mode: Any = "create"
@@ -75,10 +68,7 @@ class Bucket:
         return True
 
     async def upload(self, name: str, path: Path) -> None:
-        """Store a file, in parts if it is large.
-
-        An object of that name is replaced.
-        """
+        """Store a file, in parts if it is large, and replace an object."""
         with self._reporting("PUT", name):
             await self._obstore.put_async(
                 self._store,
@@ -126,7 +116,6 @@ class Bucket:
                     yield found["path"]
 
     async def remove(self, name: str) -> None:
-        """Remove an object; removing an absent object is no error."""
         with self._reporting("DELETE", name):
             try:
                 await self._obstore.delete_async(self._store, name)
@@ -240,22 +229,12 @@ class S3ArchiveStore:
         self._bucket = bucket
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object, unless an object of that name exists.
-
-        Raises:
-            ArchiveUnavailable: the store does not answer, or refuses.
-        """
         try:
             await self._bucket.create(name, body)
         except StoreUnavailable as error:
             raise ArchiveUnavailable(f"the archive: {error}") from error
 
     async def get(self, name: str) -> bytes | None:
-        """Return an object, or None if it does not exist.
-
-        Raises:
-            ArchiveUnavailable: the store does not answer, or refuses.
-        """
         try:
             return await self._bucket.get(name)
         except StoreUnavailable as error:

@@ -54,13 +54,7 @@ _WRITES: Final = "tocsin_writes"
 
 
 def connect(url: str, *, max_connections: int = 10) -> Engine:
-    """Create the engine of a database, such as `sqlite:////var/lib/tocsin/history.db` or `postgresql://…`.
-
-    It does not connect yet.
-
-    Raises:
-        HistoryUrlInvalid: the URL is not one of SQLite or PostgreSQL.
-    """
+    """Create the engine of a database, which does not connect yet."""
     scheme, _, rest = url.partition("://")
     if scheme not in SCHEMES:
         raise HistoryUrlInvalid(

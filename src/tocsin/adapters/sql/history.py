@@ -28,9 +28,7 @@ from sqlalchemy import (
     select,
     tuple_,
 )
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import IntegrityError
-from sqlalchemy.pool import ConnectionPoolEntry
 
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_key
@@ -326,9 +324,6 @@ async def open_history(url: str, *, installation: str = "", max_connections: int
     """Open the history in the database of a URL, for the duration of the context.
 
     The offsets belong to one installation: with another or an empty NATS, the history records that from its beginning.
-
-    Raises:
-        HistoryUnavailable: the URL or the password is wrong, or the database does not answer or is not usable.
     """
     engine = connect(url, max_connections=max_connections)
     try:
@@ -419,16 +414,11 @@ def _engine(content: bytes | None) -> Engine:
     """Return the engine of a new database in memory; `content`: a database that it copies."""
 
     def connect() -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)  # `begin` begins
         if content is not None:
             connection.deserialize(content)
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=StaticPool, **json_options())
-    event.listen(engine, "connect", _prepare)
     event.listen(engine, "begin", begin)
     return engine
-
-
-def _prepare(connection: DBAPIConnection, _: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # transactions begin explicitly

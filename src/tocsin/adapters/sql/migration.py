@@ -28,12 +28,7 @@ _PATIENCE: Final = 120
 
 
 def migrate(engine: Engine) -> None:
-    """Create or change the tables if necessary.
-
-    Raises:
-        HistoryUnavailable: the database does not answer, rejects the migration, or was migrated by a newer version
-            (`HistoryTooNew`).
-    """
+    """Create or change the tables if necessary, or raise `HistoryUnavailable`."""
     try:
         with engine.connect() as connection:
             if _is_newest(connection):

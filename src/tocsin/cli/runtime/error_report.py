@@ -115,7 +115,7 @@ def _of_the_outside() -> Iterator[_Row]:
         TransferFailed,
     )
     from ...adapters.nats.client.wire import JetStreamError  # noqa: PLC0415
-    from ...adapters.nats.server.embedded import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
+    from ...adapters.nats.server.process import PortTakenError, ServerStartError, StoreInUseError  # noqa: PLC0415
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415

@@ -1,27 +1,7 @@
 """Built-in functions: work that a definition describes without code.
 
-A worker offers those that `tocsin worker --builtin` names, and each does only what the worker's settings allow.
-
-    command            the function `tocsin.command`
-    arguments          the arguments and the result of a program
-    process            a command's process
-    supervisor         the parent of a command's process: a program without Tocsin
-    lines              the output of a process as lines of the execution
-    http_request       the function `tocsin.http`
-    guarded_network    the addresses that requests may reach
-    sql                the functions `tocsin.sql` and `tocsin.procedure`
-    database           transactions that can be cancelled
-
-Containers run in Kubernetes.
-
-    container          the function `tocsin.container`
-    container_job      the Job of Kubernetes that runs a container
-    container_run      a Job from its start to its end
-
-These modules talk to the API server.
-
-    cluster            requests to the API server of Kubernetes
-    pod_status         what Jobs and pods say of a container
+A worker offers those that `tocsin worker --builtin` names, and each does only what the worker's settings allow. Settings that allow nothing
+are a `SettingsError` at the start; everything that fails in a task is a `BuiltinFailure`.
 """
 
 import os
@@ -63,5 +43,3 @@ BUILTINS: Final[Mapping[str, Callable[[Builtin], BuiltinFunction]]] = {
     "sql": lambda settings: _sql().SqlFunction(settings.sql),
 }
 """What makes each built-in function of a worker's settings, by the name that `--builtin` takes."""
-
-__all__ = ["BUILTINS"]

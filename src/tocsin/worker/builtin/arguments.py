@@ -16,11 +16,7 @@ MAX_TEXT: Final = 131_072
 
 
 def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ...]:
-    """Return the arguments, each rendered by itself.
-
-    Raises:
-        BuiltinFailure: a value would become an option of the program, or has a character that no argument has.
-    """
+    """Return the arguments, each rendered by itself."""
     arguments, may_be_option = list[str](), False
     for text in texts:
         argument = call.render(text, limit=MAX_TEXT)
@@ -37,11 +33,7 @@ def rendered_arguments(texts: Sequence[str], call: BuiltinCall) -> tuple[str, ..
 
 
 def rendered_variables(texts: Mapping[str, str], call: BuiltinCall) -> dict[str, str]:
-    """Return the variables of a definition, each value rendered by itself.
-
-    Raises:
-        BuiltinFailure: a value has a character that no variable has.
-    """
+    """Return the variables of a definition, each value rendered by itself."""
     variables = dict[str, str]()
     for name, text in texts.items():
         variables[name] = call.render(text, limit=MAX_TEXT)
@@ -72,9 +64,6 @@ def result_of(kind: ResultKind, out: Lines, redact: Callable[[str], str]) -> Jso
     """Return the result of a program that succeeded.
 
     `redact` replaces secrets in a line of output, which never has all lines of one.
-
-    Raises:
-        BuiltinFailure: its last line is too long, or no JSON.
     """
     if kind == "exit_code":
         return {"exit_code": 0}

@@ -16,6 +16,7 @@ import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import ApiClient, Configuration
 
+from ...domain.http_answer import retry_after
 from ...domain.yaml_fault import fault_of
 from ...settings.builtin import ContainerRules
 from ..builtin_call import BuiltinFailure
@@ -77,11 +78,6 @@ class Cluster:
         self._client: Any = None
 
     async def __aenter__(self) -> Self:
-        """Read the configuration.
-
-        Raises:
-            BuiltinFailure: it cannot be read.
-        """
         await self._connect()
         return self
 
@@ -109,9 +105,6 @@ class Cluster:
         """Send a request once, and yield the parts of its answer.
 
         `within`: seconds for all of them; None: unlimited.
-
-        Raises:
-            BuiltinFailure: the server refused it, or the connection broke.
         """
         try:
             timeout = aiohttp.ClientTimeout(total=within, sock_connect=_CONNECT_WITHIN_S)
@@ -218,9 +211,8 @@ def missing_configuration(rules: ContainerRules, environment: Mapping[str, str])
 
 
 async def _refusal(what: str, response: Any) -> Refusal:  # noqa: ANN401
-    written = response.headers.get("Retry-After", "")
-    retry_after = float(written) if written.isdecimal() and len(written) < 10 else None  # noqa: PLR2004 - digits
-    return Refusal(what, response.status, await _read(response, MAX_REASON * 16, cut=True), retry_after)
+    answer = await _read(response, MAX_REASON * 16, cut=True)
+    return Refusal(what, response.status, answer, retry_after(response.headers))
 
 
 async def _read(response: Any, limit: int, *, cut: bool = False) -> bytes:  # noqa: ANN401

@@ -29,11 +29,7 @@ NOT_ENDED: Final = "command_not_ended"
 
 
 def working_folder(rules: CommandRules, written: str | None) -> str:
-    """Return the folder in which a command runs, without symbolic links.
-
-    Raises:
-        BuiltinFailure: this worker does not allow it, or it does not exist.
-    """
+    """Return the folder in which a command runs, without symbolic links."""
     if written is None:
         return realpath(rules.directories[0] if rules.directories else "/")
     if not Path(written).is_absolute():
@@ -48,9 +44,6 @@ def program(written: str, allowed: Iterable[str], folder: str, search_path: str,
     """Return the file of a program, without symbolic links.
 
     A name without a slash is searched in `search_path`, and a relative path begins in the working folder.
-
-    Raises:
-        BuiltinFailure: this worker does not allow it, or it does not exist.
     """
     path = str(Path(folder, written)) if os.sep in written else shutil.which(written, path=search_path)
     if path is None:
@@ -81,11 +74,7 @@ class CommandFunction:
     """Runs commands that the rules of a worker allow."""
 
     def __init__(self, rules: CommandRules, environment: Mapping[str, str] = os.environ) -> None:
-        """`environment`: the variables of this process.
-
-        Raises:
-            SettingsError: the rules allow no program, or have a limit that this user's processes do not have.
-        """
+        """`environment`: the variables of this process."""
         if not rules.programs and not rules.interpreters:
             reason = "required for `--builtin command`, and not given: list the programs that commands may run"
             raise SettingsError(DefinitionProblem(reason, field="builtin.command.programs", code="required"))
@@ -105,11 +94,7 @@ class CommandFunction:
         self._environment = environment
 
     async def __call__(self, call: BuiltinCall) -> JsonValue:
-        """Run the command of a task, and return its result.
-
-        Raises:
-            BuiltinFailure: the worker does not allow it, it cannot be started, or it failed.
-        """
+        """Run the command of a task, and return its result."""
         command = call.read(Command, "command")
         order = self._order(command, call)
         out, err = Lines(call.output, _OUT), Lines(call.output, _ERR)

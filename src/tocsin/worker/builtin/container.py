@@ -45,11 +45,7 @@ class ContainerFunction:
         environment: Mapping[str, str] = os.environ,
         connect: Callable[[ContainerRules], Cluster] = Cluster,
     ) -> None:
-        """`environment`: the variables of this process.
-
-        Raises:
-            SettingsError: the rules allow nothing, or a file that they name cannot be read.
-        """
+        """`environment`: the variables of this process."""
         for name, allowed in (("namespaces", rules.namespaces), ("images", rules.images)):
             if not allowed:
                 reason = f"required for `--builtin container`, and not given: list the {name} that jobs may use"
@@ -63,11 +59,7 @@ class ContainerFunction:
         self._connect = connect
 
     async def __call__(self, call: BuiltinCall) -> JsonValue:
-        """Run the container of a task, and return its result.
-
-        Raises:
-            BuiltinFailure: the worker does not allow it, it cannot be started, or it failed.
-        """
+        """Run the container of a task, and return its result."""
         work = call.read(Container, "container")
         order = self._order(work, call)
         out = Lines(call.output, "info")

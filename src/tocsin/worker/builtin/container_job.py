@@ -55,11 +55,7 @@ class Order:
 
 
 def read_template(name: str, path: str) -> dict[str, Any]:
-    """Return the pod template in a file.
-
-    Raises:
-        SettingsError: it cannot be read, or leaves no place for the container of a job.
-    """
+    """Return the pod template in a file, or raise `SettingsError`."""
     field_name = f"builtin.container.templates.{name}"
     try:
         written = yaml.safe_load(Path(path).read_text(encoding="utf-8"))

@@ -198,9 +198,6 @@ class ContainerRun:
         """Run the container, and return its end; its log goes to `out`.
 
         If this is cancelled, the Job is deleted, unless another worker continues the attempt.
-
-        Raises:
-            BuiltinFailure: the Job cannot be started or followed.
         """
         starting = asyncio.create_task(self._start())
         try:
@@ -231,7 +228,7 @@ class ContainerRun:
         return job
 
     async def _created(self) -> dict[str, Any]:
-        """Create the Job, or return that of an earlier delivery of the attempt."""
+        """Create the Job, or return the Job of an earlier delivery of the attempt."""
         call = self._call
         manifest = job_manifest(self._order, call.context, timeout=call.timeout, keep=self._keep)
         for _ in range(_CREATIONS):

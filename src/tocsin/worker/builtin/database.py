@@ -86,11 +86,7 @@ class Database:
         """Run work in a transaction, in a thread.
 
         Work calls its second argument between statements, which raises if the attempt was cancelled. `redact` replaces secrets.
-
         A cancellation cancels the statement that runs, and waits until the transaction is rolled back.
-
-        Raises:
-            BuiltinFailure: the database refused it.
         """
         running = _Running(self._engine, work)
         future: Future[Any] = self._threads.submit(running)

@@ -71,11 +71,7 @@ def _is_public(address: Address) -> bool:
 
 
 async def resolve(host: str, port: int) -> Sequence[str]:
-    """Return the addresses of a name, in the order of preference.
-
-    Raises:
-        OSError: it has none.
-    """
+    """Return the addresses of a name, in the order of preference."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(dict.fromkeys(str(address[0]) for *_, address in found))
 
@@ -98,12 +94,7 @@ class GuardedNetwork(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        """Connect to the first address of a name that answers.
-
-        Raises:
-            BuiltinFailure: no address is allowed.
-            httpcore.ConnectError: the name has no address, or none answers.
-        """
+        """Connect to the first address of a name that answers."""
         try:
             addresses: Sequence[str] = await self._resolve(host.strip("[]"), port)
         except (OSError, UnicodeError) as error:

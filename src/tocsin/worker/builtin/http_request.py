@@ -50,11 +50,7 @@ class HttpFunction:
     """Sends requests that the rules of a worker allow."""
 
     def __init__(self, rules: HttpRules, network: GuardedNetwork | None = None) -> None:
-        """`network`: by default that of the rules.
-
-        Raises:
-            SettingsError: the rules allow no URL, or their certificates cannot be read.
-        """
+        """`network`: by default the network of the rules."""
         if not rules.urls:
             reason = "required for `--builtin http`, and not given: list the beginnings of URLs that requests may have"
             raise SettingsError(DefinitionProblem(reason, field="builtin.http.urls", code="required"))
@@ -70,11 +66,7 @@ class HttpFunction:
                 raise SettingsError(problem) from None
 
     async def __call__(self, call: BuiltinCall) -> JsonValue:
-        """Send the request of a task, and return its result.
-
-        Raises:
-            BuiltinFailure: the worker does not allow it, or the answer is no success.
-        """
+        """Send the request of a task, and return its result."""
         request = call.read(HttpRequest, "request")
         url = self._url(request, call)
         headers, content = _headers_and_content(request, call)

@@ -34,7 +34,7 @@ class Lines:
         self.last = b""
         """The last line that is not blank."""
         self.is_last_cut = False
-        """The last line is longer than what is kept of it."""
+        """The last line is longer than its kept part."""
 
     def feed(self, chunk: bytes) -> None:
         """Take a part of the output."""

@@ -53,7 +53,7 @@ os._exit(0)
 def can_limit_processes() -> bool:
     """Return whether this user's processes can be limited in number.
 
-    Those of root cannot, nor those with some capabilities. Only a try says so, because the root of a container may be another user.
+    Processes of root cannot, nor processes with some capabilities. Only a try says so, because the root of a container may be another user.
     """
     probe = subprocess.run([sys.executable, "-I", "-S", "-c", _FORK], check=False)  # noqa: S603 - no input of others
     return probe.returncode == _LIMITED
@@ -101,9 +101,6 @@ async def run(order: Order, input_: bytes, out: Lines, err: Lines) -> Exit:
     If this is cancelled, the command is ended first: by SIGTERM, and by SIGKILL after its grace. A second cancellation kills
     it at once. If the worker dies, the supervisor ends it. A process that SIGKILL does not end within ten seconds is left, with a warning.
     A supervisor that does not answer, because its command stopped it, is killed.
-
-    Raises:
-        BuiltinFailure: the supervisor was killed, or its answer cannot be read.
     """
     with ExitStack() as stack:
         opened = _Pipes(stack)
@@ -230,7 +227,7 @@ def _tell(control_fd: int, word: bytes) -> None:
 
 
 async def _read_all(stream: IO[bytes]) -> bytes:
-    """Return the answer of a supervisor, and none of one that is too long."""
+    """Return the answer of a supervisor, or nothing if it is too long."""
     answer = bytearray()
     await _follow(stream, lambda part: answer.extend(part[: MAX_ANSWER + 1 - len(answer)]))
     return bytes(answer) if len(answer) <= MAX_ANSWER else b""

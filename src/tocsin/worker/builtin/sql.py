@@ -38,7 +38,7 @@ _CONFIGURE: Final = text(
     "set_config('tocsin.step', :step, true), set_config('tocsin.attempt', :attempt, true), "
     "set_config('tocsin.fence', :fence, true), set_config('statement_timeout', :statement_timeout, true)"
 )
-"""What names the execution in a transaction, and limits its statements."""
+"""Names the execution in a transaction, and limits its statements."""
 _NUMBERED: Any = PGDialect_psycopg(paramstyle="numeric_dollar")  # type: ignore[no-untyped-call] # it has no types
 """Writes parameters as PostgreSQL reads them: `$1`."""
 _SQLSTATE: Final = ord("C")
@@ -61,11 +61,6 @@ class _Databases:
         self._all = {name: Database(name, each.url, threads) for name, each in rules.connections.items()}
 
     def named(self, name: str) -> Database:
-        """Return a database.
-
-        Raises:
-            BuiltinFailure: the settings do not have it.
-        """
         if name not in self._all:
             message = (
                 f"this worker has no connection {name!r}; add it to its setting `builtin.sql.connections`, or use another "
@@ -79,19 +74,10 @@ class SqlFunction:
     """Runs statements, each in a transaction of its own."""
 
     def __init__(self, rules: SqlRules) -> None:
-        """`rules`: the settings.
-
-        Raises:
-            SettingsError: they have no connection.
-        """
         self._databases = _Databases(rules, "sql")
 
     async def __call__(self, call: BuiltinCall) -> JsonValue:
-        """Run the statement of a task, and return its result.
-
-        Raises:
-            BuiltinFailure: the worker does not allow it, or the database refuses it.
-        """
+        """Run the statement of a task, and return its result."""
         work = call.read(SqlStatement, "statement")
         database = self._databases.named(work.connection)
         parameters = _parameters(dict(work.parameters), call)
@@ -103,11 +89,6 @@ class ProcedureFunction:
     """Calls procedures, each in a transaction of its own."""
 
     def __init__(self, rules: SqlRules) -> None:
-        """`rules`: the settings.
-
-        Raises:
-            SettingsError: they allow no procedure.
-        """
         self._databases = _Databases(rules, "procedure")
         self._allowed = {name: each.procedures for name, each in rules.connections.items()}
         if not any(self._allowed.values()):
@@ -116,11 +97,7 @@ class ProcedureFunction:
             raise SettingsError(problem)
 
     async def __call__(self, call: BuiltinCall) -> JsonValue:
-        """Call the procedure of a task, and return its result.
-
-        Raises:
-            BuiltinFailure: the worker does not allow it, or the database refuses it.
-        """
+        """Call the procedure of a task, and return its result."""
         work = call.read(ProcedureCall, "statement")
         database = self._databases.named(work.connection)
         procedure = _allowed_name(work.name, self._allowed[work.connection])
@@ -175,13 +152,15 @@ async def _run(
     max_rows: int,
     is_query: bool,
 ) -> JsonValue:
-    prepare = (lambda _: None) if database.is_sqlite else _preparation(call)
+    started = time.monotonic()
 
     def work(connection: Connection, check: Check) -> JsonValue:
-        if not database.is_sqlite and not parameters:
-            _check_single(database, connection, statement, call.redact)
-        is_streamed = not database.is_sqlite and _returns_rows(connection, statement, parameters)
-        prepare(connection)
+        is_streamed = False
+        if not database.is_sqlite:
+            if not parameters:
+                _check_single(database, connection, statement, call.redact)
+            is_streamed = _returns_rows(connection, statement, parameters)
+            _configure(connection, call, call.timeout - (time.monotonic() - started))
         check()
         if is_streamed:
             answer = _streamed(connection, statement, parameters, max_rows, check)
@@ -195,9 +174,9 @@ async def _run(
     return await database.transaction(work, call.redact)
 
 
-def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
-    """Return what names the execution in the transaction, and limits its statements."""
-    context, started = call.context, time.monotonic()
+def _configure(connection: Connection, call: BuiltinCall, left: float) -> None:
+    """Name the execution in the transaction, and limit its statements to some seconds."""
+    context = call.context
     values = {
         "job": context.job,
         "job_uuid": call.job_uuid or "",
@@ -205,14 +184,9 @@ def _preparation(call: BuiltinCall) -> Callable[[Connection], None]:
         "step": context.step,
         "attempt": str(context.attempt),
         "fence": str(context.fence),
+        "statement_timeout": str(min(max(1, int(left * 1_000)), 2**31 - 1)),
     }
-
-    def prepare(connection: Connection) -> None:
-        left = call.timeout - (time.monotonic() - started)
-        milliseconds = str(min(max(1, int(left * 1_000)), 2**31 - 1))
-        connection.execute(_CONFIGURE, {**values, "statement_timeout": milliseconds})
-
-    return prepare
+    connection.execute(_CONFIGURE, values)
 
 
 def _returns_rows(connection: Connection, statement: str, parameters: Mapping[str, Any]) -> bool:
@@ -279,7 +253,7 @@ def _summary(count: int) -> dict[str, JsonValue]:
 
 
 def _plain(value: object) -> JsonValue:  # noqa: PLR0911 - a case for each kind
-    """Return a value of a database as JSON; what JSON does not have is text."""
+    """Return a value of a database as JSON; other values become text."""
     match value:
         case None | bool():
             return value

@@ -7,12 +7,15 @@ the operator set them.
 import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from .... import subjects
 from ....domain.commit import MAX_COMMIT_BYTES
 from ....ports import DurableSpec, NotAllowed, UnsupportedLayout
+from ....settings import Settings
+from ....settings.channels import Notifications
+from ....settings.model import Output
+from ....settings.triggers import Triggers
 from ....subjects import (
     INPUT_STREAMS,
     LAYOUT,
@@ -36,59 +39,11 @@ SHORTEST_WINDOW_NS: Final = 100_000_000
 MARKER_TTL_S: Final = 60
 """The server keeps the marker of an expired key this long."""
 MAX_KEYS: Final = 1_000_000
-"""Keys of a bucket. A full bucket refuses further keys, and stores new values of those that it has."""
+"""Keys of a bucket. A full bucket refuses further keys, and stores new values of known keys."""
 MAX_ANSWERS_BYTES: Final = 268_435_456
 """Bytes of the bucket of stored answers. A full bucket drops the oldest: their requests are handled again if they are repeated."""
 MAX_WAITING: Final = 2_048
 """Requests for messages that may be open at a durable: one for each of its readers."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputLimits:
-    """The limits of the streams of inputs. A full stream refuses messages; -1: unlimited."""
-
-    size: int = 1_073_741_824
-    """Bytes of each stream of inputs, and of the stream of the MQ bridge."""
-    outside: int = 100_000
-    """Messages in the stream of programs outside."""
-    has_webhooks: bool = False
-    """Whether there is a stream of requests to webhooks, of the same size."""
-    public_age: float = 0.0
-    """Seconds for which public events stay; 0: without limit."""
-    captured: "CaptureLimits | None" = None
-    """The limits of the stream of captured messages; None: it does not exist."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureLimits:
-    """The subjects and limits of the stream of captured messages.
-
-    A full stream drops its oldest messages.
-    """
-
-    subjects: tuple[str, ...]
-    """The subjects on the wire that programs publish on."""
-    size: int
-    """Bytes."""
-    age: float
-    """Seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutputLimits:
-    """The limits of the streams of output and of notifications.
-
-    A full stream drops its oldest messages.
-    """
-
-    size: int = 268_435_456
-    """Bytes."""
-    age: float = 604_800.0
-    """Seconds."""
-    notifications_size: int = 67_108_864
-    """Bytes of the stream of notifications."""
-    notifications_age: float = 2_592_000.0
-    """Seconds for which that stream keeps them."""
 
 
 _METADATA: Final = {LAYOUT_KEY: str(LAYOUT)}
@@ -103,7 +58,7 @@ WEBHOOK_MAX_AGE_S: Final = 604_800
 def commits_config(names: Names) -> Json:
     """Return the configuration of the stream of the log of commits.
 
-    It has no limits of age, size or number, since every process folds all of it. A message of a user that may publish there is skipped,
+    It has no limits of age, size or number, since every process folds the whole log. A message of a user that may publish there is skipped,
     and cannot remove any: the stream has no rollups, schedules or lifetimes. No message is larger than a commit may be.
     """
     return {
@@ -128,7 +83,7 @@ def webhook_config(names: Names, size: int) -> Json:
     """Return the configuration of the stream of requests to webhooks.
 
     It is a work queue: a request stays until the event listener has handled it, also if its durable does not exist yet. A full stream
-    refuses requests, so that their senders keep them. Their age is limited, because those to a deleted job have no reader.
+    refuses requests, so that their senders keep them. Their age is limited, because requests to a deleted job have no reader.
     """
     return {
         "name": names.webhook_stream,
@@ -145,33 +100,34 @@ def webhook_config(names: Names, size: int) -> Json:
     }
 
 
-def captured_config(names: Names, limits: CaptureLimits) -> Json:
+def captured_config(names: Names, triggers: Triggers) -> Json:
     """Return the configuration of the stream of messages that programs publish without a stream.
 
     It answers no publisher: their requests to each other have these subjects too, and a reply subject could name a stream of Tocsin.
     Publishers may be hostile, so it has no schedules, lifetimes, rollups or batches, and remembers ids for the shortest time that the
-    server knows: a publisher could use up those of another.
+    server knows: a publisher could use up the ids of another.
     """
     return {
         "name": names.captured_stream,
-        "subjects": list(limits.subjects),
+        "subjects": list(triggers.subjects),
         "storage": "file",
         "compression": "s2",
         "retention": "limits",
-        "discard": "old",
+        **_dropping(triggers),
         "no_ack": True,
-        "max_age": int(limits.age * _SECOND),
-        "max_bytes": limits.size,
         "duplicate_window": SHORTEST_WINDOW_NS,
-        "deny_delete": True,
         "metadata": _METADATA,
     }
 
 
-def stream_config(
-    stream: Stream, names: Names, *, inputs: InputLimits | None = None, output: OutputLimits | None = None
-) -> Json:
-    """Return the configuration of a main stream beside that of commits.
+def _dropping(limits: Triggers | Output | Notifications) -> Json:
+    """Return the limits of a stream that drops its oldest messages when it is full."""
+    age = int(limits.max_age * _SECOND)
+    return {"discard": "old", "max_age": age, "max_bytes": limits.max_bytes, "deny_delete": True}
+
+
+def stream_config(stream: Stream, names: Names, settings: Settings) -> Json:
+    """Return the configuration of a main stream beside the stream of commits.
 
     No stream has schedules, because a user who publishes into such a stream can remove all its messages (`Nats-Rollup`), or make
     the server store any of its subjects. Public events leave with age: the log of commits and its archive have them.
@@ -181,7 +137,7 @@ def stream_config(
     subjects, or remove messages.
 
     The streams of output are limited in age, in size, and for each subject, and drop their oldest messages, because a
-    worker may say any number of things. Like those of inputs, they have no schedules, lifetimes or rollups.
+    worker may say any number of things. Like streams of inputs, they have no schedules, lifetimes or rollups.
 
     The stream of notifications is limited in age and size too, because no decision on an execution rests on a notification.
 
@@ -207,56 +163,32 @@ def stream_config(
         "allow_direct": True,
         "metadata": _METADATA,
     }
+    archive = settings.archive
     if stream in INPUT_STREAMS:
-        limits = inputs or InputLimits()
-        config |= {"discard": "new", "max_bytes": limits.size, "max_msg_size": MAX_INPUT_SIZE}
+        config |= {"discard": "new", "max_bytes": archive.input_bytes, "max_msg_size": MAX_INPUT_SIZE}
         config["deny_delete"] = stream is not Stream.REPORTS
         if stream is Stream.INPUTS:
-            config["max_msgs"] = limits.outside
+            config["max_msgs"] = archive.outside_messages
         elif stream is Stream.REQUESTS:
-            config |= {
-                "allow_atomic": True,
-                "max_msg_size": MAX_CHANGE_SIZE,
-            }  # the jobs of one request are stored together
+            config |= {"allow_atomic": True, "max_msg_size": MAX_CHANGE_SIZE}  # jobs of one request are stored together
     elif stream in OUTPUT_STREAMS:
-        config |= _limits_of_output(stream, output or OutputLimits())
+        bound = OUTPUT_STREAMS[stream]
+        config |= _dropping(settings.output) | {"max_msgs_per_subject": bound.messages, "max_msg_size": bound.size}
     elif stream is Stream.NOTIFICATIONS:
-        kept = output or OutputLimits()
-        config |= {
-            "discard": "old",
-            "max_age": int(kept.notifications_age * _SECOND),
-            "max_bytes": kept.notifications_size,
-            "deny_delete": True,
-        }
+        config |= _dropping(settings.notifications)
     elif stream is Stream.MQ:
-        size = (inputs or InputLimits()).size
-        config |= {"discard": "new", "max_bytes": size, "allow_msg_ttl": True}
+        config |= {"discard": "new", "max_bytes": archive.input_bytes, "allow_msg_ttl": True}
     else:
         source, destination = names.republished()
-        age = int((inputs or InputLimits()).public_age * _SECOND)
+        age = int(archive.hot_window * _SECOND) if archive.enabled else 0
         config |= {"deny_delete": True, "max_age": age, "republish": {"src": source, "dest": destination}}
         if age:  # nats-server refuses a longer window
             config["duplicate_window"] = min(DUPLICATE_WINDOW_S * _SECOND, age)
     return config
 
 
-def _limits_of_output(stream: Stream, limits: OutputLimits) -> Json:
-    bound = OUTPUT_STREAMS[stream]
-    return {
-        "discard": "old",
-        "max_age": int(limits.age * _SECOND),
-        "max_bytes": limits.size,
-        "max_msgs_per_subject": bound.messages,
-        "max_msg_size": bound.size,
-        "deny_delete": True,
-    }
-
-
 def bucket_config(bucket: Bucket, names: Names) -> Json:
-    """Return the configuration of a KV bucket's stream.
-
-    One value for each key, with a lifetime.
-    """
+    """Return the configuration of a KV bucket's stream."""
     is_cache = bucket is Bucket.ANSWERS
     return {
         "name": names.bucket_stream(bucket),
@@ -290,54 +222,44 @@ def archive_config(names: Names) -> Json:
     }
 
 
-def wanted_streams(
-    names: Names, *, bridge: bool, inputs: InputLimits | None = None, output: OutputLimits | None = None
-) -> list[Json]:
-    """Return the configurations of all streams, buckets and archive included.
+def wanted_streams(names: Names, settings: Settings, *, has_all: bool = False) -> list[Json]:
+    """Return the configurations of streams, buckets and archive; `has_all`: unused streams too.
 
-    `bridge`: whether external workers are served (the stream of `mq.…`).
+    External workers and webhooks have streams of their own.
     """
-    streams = [stream for stream in SERVER_STREAMS if bridge or stream is not Stream.MQ]
-    configs = [stream_config(stream, names, inputs=inputs, output=output) for stream in streams]
+    streams = [stream for stream in SERVER_STREAMS if has_all or settings.bridged_queues or stream is not Stream.MQ]
+    configs = [stream_config(stream, names, settings) for stream in streams]
     configs += [bucket_config(bucket, names) for bucket in Bucket]
     configs += [archive_config(names), commits_config(names)]
-    if inputs is not None and inputs.has_webhooks:
-        configs.append(webhook_config(names, inputs.size))
-    if inputs is not None and inputs.captured is not None:
-        configs.append(captured_config(names, inputs.captured))
+    if has_all or settings.triggers.webhooks:
+        configs.append(webhook_config(names, settings.archive.input_bytes))
+    if settings.triggers.subjects:
+        configs.append(captured_config(names, settings.triggers))
     return configs
 
 
 def consumer_config(spec: DurableSpec, names: Names) -> Json:
-    """Return the configuration of a durable.
-
-    It never gives up on a message, because its stage decides about every message.
-    """
+    """Return the configuration of a durable."""
     return {
         "durable_name": spec.name,
         "ack_policy": "explicit",
         "ack_wait": int(spec.ack_wait * _SECOND),
-        "max_deliver": -1,
+        "max_deliver": -1,  # its stage decides about every message
         "max_ack_pending": spec.max_ack_pending,
         "filter_subjects": [names.to_wire(relative) for relative in spec.filters],
     }
 
 
-def durable_specs(
-    stages: Iterable[DurableSpec], *, bridge: bool, task_ack_wait: float, teams: Iterable[str] = ()
-) -> list[DurableSpec]:
-    """Return the durables of the stages and of MQ executors.
-
-    `teams`: the namespaces with executors of their own.
-    """
-    executors = [
-        DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), task_ack_wait),
-        *(
-            DurableSpec(subjects.mq_executors(team), Stream.MQ, (f"mq.team.{team}", f"mq.team.{team}.>"), task_ack_wait)
-            for team in teams
-        ),
-    ]
-    return [*stages, *(executors if bridge else ())]
+def durable_specs(stages: Iterable[DurableSpec], settings: Settings) -> list[DurableSpec]:
+    """Return the durables of the stages and of MQ executors."""
+    if not settings.bridged_queues:
+        return [*stages]
+    ack_wait = settings.worker.ack_wait
+    teams = (
+        DurableSpec(subjects.mq_executors(team), Stream.MQ, (f"mq.team.{team}", f"mq.team.{team}.>"), ack_wait)
+        for team in settings.mq_teams
+    )
+    return [*stages, DurableSpec(subjects.JOB_EXECUTORS, Stream.MQ, ("mq.scheduled.>",), ack_wait), *teams]
 
 
 def all_streams(names: Names) -> tuple[str, ...]:
@@ -356,12 +278,11 @@ def layout_of(config: Json) -> int | None:
 async def require_layout(connection: Connection, names: Names, streams: Iterable[str] | None = None) -> None:
     """Check the layout of streams.
 
-    By default, check that of commits, because every user may read its state; an earlier
-    layout has no such stream, and then every stream is checked. Streams that do not exist, or whose state this user may not read, are skipped.
+    By default, check the stream of commits, because every user may read its state; an earlier layout has no such stream, and then every stream is
+    checked. Streams that do not exist, or whose state this user may not read, are skipped.
 
     Raises:
         UnsupportedLayout: a stream has another layout than this version needs; the text lists the steps.
-        LogUnavailable: the server does not answer.
     """
     if streams is None:
         streams = () if await _require(connection, names, names.commits_stream) else all_streams(names)

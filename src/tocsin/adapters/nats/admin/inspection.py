@@ -6,39 +6,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-from typing_extensions import override
-
 from ....ports import DurableSpec
 from ....ports.server_inspection import (
     DurableState,
     LimitUsage,
     MonitorReport,
     Peer,
-    ServerInspection,
     ServerState,
     ServerVersions,
     StoredKey,
     StreamState,
     TriggerProgress,
 )
+from ....settings import Settings
 from ....subjects import COMMITS, DECISION_STREAMS, Bucket, Stream
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import PROBE, Names
 from ..core_messages import is_heard
 from ..log.direct_get import DirectGet
+from ..log.projections import is_marker
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS, server_health, server_variables
-from .desired_state import (
-    InputLimits,
-    OutputLimits,
-    consumer_config,
-    layout_of,
-    wanted_streams,
-)
+from .desired_state import consumer_config, layout_of, wanted_streams
 from .resources import differences, loss_by, unchangeable, with_filters
 
-MAX_PAGES: Final = 5
-"""Pages of a list of subjects (100,000 each) that are read; the rest is left out."""
 _LIMITS: Final = (
     ("max_storage", "storage", "bytes of disk"),
     ("max_memory", "memory", "bytes of memory"),
@@ -50,34 +41,22 @@ _PROBE_TIMEOUT_S: Final = 0.5
 """Seconds within which the server says that no process listens."""
 
 
-class NatsInspection(ServerInspection):
-    """Implements `ServerInspection` with JetStream's API."""
+class NatsInspection:
+    """Implement `ports.ServerInspection` by JetStream's API."""
 
     versions = ServerVersions(OLDEST_SERVER, PURGES_SAFELY, STOPS_AT_HEADERS)
 
     def __init__(
-        self,
-        connection: Connection,
-        names: Names,
-        *,
-        bridge: bool = False,
-        durables: Iterable[DurableSpec] = (),
-        inputs: InputLimits | None = None,
-        output: OutputLimits | None = None,
+        self, connection: Connection, names: Names, settings: Settings, durables: Iterable[DurableSpec] = ()
     ) -> None:
-        """Compare with what an installation needs.
-
-        `bridge`: it has the bridge's stream. `durables`: its durables. `inputs` and `output`: the limits of its
-        streams of inputs and of output.
-        """
+        """Compare with the streams that the settings need, and with `durables`."""
         self._connection = connection
         self._names = names
-        self._wanted_streams = _wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
+        self._wanted_streams = {config["name"]: config for config in wanted_streams(names, settings)}
         self._wanted_durables = {
             (names.stream(spec.stream), spec.name): consumer_config(spec, names) for spec in durables
         }
 
-    @override
     def server(self) -> ServerState:
         client, greeting = self._connection.client, self._connection.greeting
         return ServerState(
@@ -88,24 +67,19 @@ class NatsInspection(ServerInspection):
             known=tuple(sorted(greeting.get("connect_urls") or ())),
         )
 
-    @override
     def stream_names(self) -> Sequence[str]:
         return tuple(self._wanted_streams)
 
-    @override
     def stream_name(self, stream: Stream) -> str:
         return self._names.commits_stream if stream in DECISION_STREAMS else self._names.stream(stream)
 
     @property
-    @override
     def webhook_stream_name(self) -> str:
         return self._names.webhook_stream
 
-    @override
     def bucket_stream_name(self, bucket: Bucket) -> str:
         return self._names.bucket_stream(bucket)
 
-    @override
     async def limits(self) -> Sequence[LimitUsage]:
         account = await self._connection.manage("INFO")
         tiers: dict[str, Json] = account.get("tiers") or {"": account}
@@ -116,7 +90,6 @@ class NatsInspection(ServerInspection):
             if (allowed := tier.get("limits", {}).get(limit, _UNLIMITED)) > 0
         ]
 
-    @override
     async def stream(self, name: str) -> StreamState | None:
         info = await self._connection.find(f"STREAM.INFO.{name}", absent=wire.STREAM_NOT_FOUND, by_leader=False)
         if info is None:
@@ -146,16 +119,16 @@ class NatsInspection(ServerInspection):
             is_work_queue=info["config"].get("retention") == "workqueue",
         )
 
-    @override
     async def durables(self, stream: Stream) -> list[DurableState]:
         name = self._names.stream(stream)
-        consumers = await self._consumers(name) or ()
+        pages = self._connection.pages(f"CONSUMER.LIST.{name}")
+        consumers = [info async for page in pages for info in page.get("consumers") or ()]
         return [self._durable(name, info) for info in consumers if info["config"].get("durable_name")]
 
-    @override
     async def triggers(self, stream: str) -> Mapping[str, TriggerProgress] | None:
-        consumers, prefix = await self._consumers(stream), self._names.trigger_durable("")
-        if consumers is None:
+        pages = [page async for page in self._connection.pages(f"CONSUMER.LIST.{stream}")]
+        prefix = self._names.trigger_durable("")
+        if not pages:
             return None
         return {
             info["name"].removeprefix(prefix): TriggerProgress(
@@ -163,25 +136,11 @@ class NatsInspection(ServerInspection):
                 datetime.fromisoformat(info["ack_floor"].get("last_active") or info["created"]),
                 datetime.fromisoformat(info["ts"]),
             )
-            for info in consumers
+            for page in pages
+            for info in page.get("consumers") or ()
             if info["name"].startswith(prefix)
         }
 
-    async def _consumers(self, stream: str) -> list[Json] | None:
-        """Return all consumers of a stream; None: it does not exist."""
-        consumers, total = list[Json](), 1
-        while len(consumers) < total:
-            request = json.dumps({"offset": len(consumers)}).encode()
-            page = await self._connection.find(f"CONSUMER.LIST.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-            if page is None:
-                return None
-            total = page["total"]
-            if not page["consumers"]:
-                break
-            consumers += page["consumers"]
-        return consumers
-
-    @override
     async def oldest_after(self, source: str, filters: Sequence[str], sequence: int) -> datetime | None:
         names = self._names
         stream = names.commits_stream if source == COMMITS else names.stream(Stream(source))
@@ -192,29 +151,25 @@ class NatsInspection(ServerInspection):
         times = (datetime.fromisoformat(answer["message"]["time"]) for answer in answers if answer is not None)
         return min(times, default=None)
 
-    @override
     async def oldest_pending(self, durable: DurableState) -> datetime | None:
         direct = DirectGet(self._connection, durable.stream)
         scans = [await direct.scan(pattern, after=durable.floor, limit=1) for pattern in durable.filters or (">",)]
         return min((messages[0].time for messages in scans if messages), default=None)
 
-    @override
     async def keys(self, bucket: Bucket) -> Mapping[str, StoredKey]:
         prefix = self._names.key(bucket, "")
         messages = await DirectGet(self._connection, self._names.bucket_stream(bucket)).last_of_each([f"{prefix}>"])
         return {
             stored.subject[len(prefix) :]: StoredKey(stored.body, stored.time, _ttl(stored.headers.get(wire.TTL)))
             for stored in messages
-            if wire.KV_OPERATION not in stored.headers and wire.MARKER_REASON not in stored.headers
+            if not is_marker(stored)
         }
 
-    @override
     async def unheard(self, users: Sequence[str]) -> list[str]:
         probes = (self._names.unscreened(user, PROBE) for user in users)
         heard = await asyncio.gather(*(is_heard(self._connection, probe, wait=_PROBE_TIMEOUT_S) for probe in probes))
         return [user for user, has_screener in zip(users, heard, strict=True) if not has_screener]
 
-    @override
     async def monitor(self, url: str) -> MonitorReport | None:
         variables, health = await asyncio.gather(
             asyncio.to_thread(server_variables, url), asyncio.to_thread(server_health, url)
@@ -243,13 +198,6 @@ class NatsInspection(ServerInspection):
             filters=tuple(config.get("filter_subjects") or ()),
             drift=differences(config, self._wanted_durables.get((stream, name), {})),
         )
-
-
-def _wanted_streams(
-    names: Names, *, bridge: bool, inputs: InputLimits | None, output: OutputLimits | None
-) -> Mapping[str, Json]:
-    """Return the configuration of each stream by its name, buckets and archive included."""
-    return {config["name"]: config for config in wanted_streams(names, bridge=bridge, inputs=inputs, output=output)}
 
 
 def _ttl(header: str | None) -> float | None:

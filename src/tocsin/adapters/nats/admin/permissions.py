@@ -32,10 +32,7 @@ API: Final = "$JS.API"
 
 @dataclass(frozen=True, slots=True)
 class Permissions:
-    """The rules of one user: subjects on the wire, wildcards included.
-
-    What is not allowed is refused.
-    """
+    """The rules of one user: subjects on the wire, wildcards included. Everything else is refused."""
 
     inbox_prefix: str
     """The prefix that its clients must use (`nats.inbox_prefix`)."""
@@ -167,7 +164,8 @@ class Granting:
         names = self._names
         stored = [subject for kind in stores for subject in subjects.filters_of(kind)]
         requests = [*map(names.to_wire, stored), names.hold_list(agent, ANY)]
-        own, screened = self._of_agents(agent), self._screened(name, stored)
+        own = names.agent_commands(agent, ANY), names.agent_tasks(agent, ANY), names.agent_ends(agent, ANY)
+        screened = self._screened(name, stored)
         if agent == ANY:
             withheld = tuple(
                 (names.hold_list(other, ANY), self._owned(other, names.hold_list(other, ANY))) for other in self._agents
@@ -185,28 +183,20 @@ class Granting:
         yield from (self._owned(agent, subject(agent, ANY)) for agent in self._agents)
 
     def _owned(self, agent: str, subject: str) -> str:
-        """Return a subject of an agent under a first token of its own.
+        """Return a subject under a first token of an agent, which no import covers.
 
-        No import over all names covers it. The token has an underscore, so it is the root of no installation.
+        The token has an underscore, so it is the root of no installation.
         """
         return f"{self._names.root}_{agent}{subject.removeprefix(self._names.root)}"
 
     def _screened(self, name: str, stored: Iterable[str]) -> tuple[tuple[str, str], ...]:
-        """Return the subjects that a user outside stores, each with that of its submissions."""
+        """Return the subjects that a user outside stores, each with the subject of its submissions."""
         if not self._is_screened:
             return ()
         return tuple((self._names.to_wire(subject), self._names.unscreened(name, subject)) for subject in stored)
 
-    def _of_agents(self, agent: str) -> tuple[str, ...]:
-        """Return the subjects that processes of an agent's name hear alone."""
-        names = self._names
-        return names.agent_commands(agent, ANY), names.agent_tasks(agent, ANY), names.agent_ends(agent, ANY)
-
     def provisioning(self, name: str) -> Permissions:
-        """Return the permissions of the user that runs `tocsin init`.
-
-        Streams, buckets and durables, but no facts.
-        """
+        """Return the permissions for `tocsin init`: streams, buckets and durables, but no facts."""
         main = [self._names.stream(stream) for stream in SERVER_STREAMS]
         streams = all_streams(self._names)
         publish = [
@@ -220,10 +210,7 @@ class Granting:
         return Permissions(_inbox(name), _sorted(publish))
 
     def watching(self, name: str, access: Access) -> Permissions:
-        """Return the permissions of an observer.
-
-        Those of `access`, and the state of every stream and durable.
-        """
+        """Return the permissions of an observer: `access`, and the state of streams and durables."""
         rules, main = self.part(name, access), [self._names.stream(stream) for stream in SERVER_STREAMS]
         publish = [
             *rules.publish,
@@ -258,7 +245,7 @@ class Granting:
         """Return the permissions of a program outside that triggers and cancels, and receives public events.
 
         The server puts the name of the program into the subjects of its requests, and of the answers to them. `sent`: the
-        captured subjects on which it may publish. `namespaces`: those to which the program is bound, each with the jobs whose events it
+        captured subjects on which it may publish. `namespaces`: of the program, each with the jobs whose events it
         receives; None: it may name every job, and receives all events.
         """
         names, answers = self._names, f"{self._names.public_prefix}.answer"
@@ -338,10 +325,7 @@ class Granting:
             yield f"{API}.CONSUMER.{verb}.{name}.*"
 
     def _on_commits(self, access: Access, *, appends: bool) -> Iterator[str]:
-        """Allow every part to read the log of commits.
-
-        Parts that decide may append, and request their turns.
-        """
+        """Allow every part to read commits, and parts that decide to append."""
         name = self._names.commits_stream
         yield from (f"{API}.STREAM.{verb}.{name}" for verb in ("INFO", "MSG.GET"))
         yield from (f"{API}.CONSUMER.{verb}.{name}.*" for verb in ("CREATE", "MSG.NEXT", "DELETE"))
@@ -397,7 +381,7 @@ class Granting:
 
 
 def _beside(streams: Iterable[Stream]) -> list[Stream]:
-    """Return the streams beside that of commits, which every part reads."""
+    """Return the streams beside the stream of commits, which every part reads."""
     return [stream for stream in streams if stream not in DECISION_STREAMS]
 
 

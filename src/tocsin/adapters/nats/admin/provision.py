@@ -6,7 +6,7 @@ the durables of queues that workers do not read any more.
 
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from enum import Enum, auto
 from functools import partial
 from typing import Final
@@ -15,21 +15,15 @@ from nats.aio.client import Client
 
 from .... import subjects
 from ....ports import DurableSpec, LogUnavailable, NotAllowed, SequenceConflict
+from ....settings import Settings
 from ....subjects import INSTALLATION_KEY, Bucket, Stream
-from ..client.connection import Connection, Json
+from ..client.connection import Connection
 from ..client.jetstream_wait import silence_of
 from ..client.names import Names
 from ..client.wire import JetStreamError
 from ..log.projections import NatsProjections
 from ..server.process import OLDEST_SERVER, PURGES_SAFELY, Version
-from .desired_state import (
-    InputLimits,
-    OutputLimits,
-    all_streams,
-    consumer_config,
-    require_layout,
-    wanted_streams,
-)
+from .desired_state import all_streams, consumer_config, require_layout, wanted_streams
 from .provision_errors import MessagesAtRisk, ProvisionError, ServerTooOld
 from .resources import Change, ensure_consumer, ensure_stream
 
@@ -48,7 +42,7 @@ class Mode(Enum):
     PLAN = auto()
     """Make none, and return them."""
     KEEP_MESSAGES = auto()
-    """Make none if one of them would remove stored messages, else all."""
+    """Make none if any would remove stored messages, else all."""
     APPLY = auto()
     """Make all."""
 
@@ -56,39 +50,24 @@ class Mode(Enum):
 async def provision(
     connection: Connection,
     names: Names,
+    settings: Settings,
     *,
-    replicas: int | None = None,
-    bridge: bool = False,
     durables: Iterable[DurableSpec] = (),
-    inputs: InputLimits | None = None,
-    output: OutputLimits | None = None,
     mode: Mode = Mode.APPLY,
 ) -> list[Change]:
     """Create or update streams, buckets, durables and the installation's key.
-
-    Args:
-        connection: to a server, or to any server of a cluster.
-        names: the names of this installation.
-        replicas: the number of servers that keep each stream; None keeps it, or means 1 for a new stream.
-        bridge: whether external workers are served (the stream of `mq.…`).
-        durables: the durables of the stages and of MQ executors.
-        inputs: the limits of the streams of inputs; None: the defaults.
-        output: the limits of the streams of output; None: the defaults.
-        mode: what to do with the changes.
 
     Raises:
         MessagesAtRisk: the mode is `KEEP_MESSAGES`, and messages would be removed; nothing is changed.
         ProvisionError: the server cannot be brought into that state; the text says what to do.
         UnsupportedLayout: there are streams of another layout; nothing is changed, and the text lists the steps.
-        LogUnavailable: there is no connection to the server.
     """
     _check_version(connection.client)
     try:
         await _check_jetstream(connection)
         await require_layout(connection, names, all_streams(names))
         _check_payload(connection.client)
-        configs = wanted_streams(names, bridge=bridge, inputs=inputs, output=output)
-        ensure = partial(_ensure, connection, names, configs, tuple(durables), replicas)
+        ensure = partial(_ensure, connection, names, settings, tuple(durables))
         if mode is Mode.PLAN:
             return await ensure(is_plan=True)
         if mode is Mode.KEEP_MESSAGES:
@@ -105,15 +84,10 @@ async def provision(
 
 
 async def _ensure(
-    connection: Connection,
-    names: Names,
-    configs: Iterable[Json],
-    specs: Iterable[DurableSpec],
-    replicas: int | None,
-    *,
-    is_plan: bool,
+    connection: Connection, names: Names, settings: Settings, specs: Iterable[DurableSpec], *, is_plan: bool
 ) -> list[Change]:
-    changes = [await ensure_stream(connection, config, replicas, is_plan=is_plan) for config in configs]
+    configs = wanted_streams(names, settings)
+    changes = [await ensure_stream(connection, config, settings.replicas, is_plan=is_plan) for config in configs]
     projections = NatsProjections(connection, names)
     for spec in specs:
         stream, config = names.stream(spec.stream), consumer_config(spec, names)
@@ -170,27 +144,25 @@ class NatsStreamPurge:
     """Implement `ports.StreamPurge`."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """Use the streams that `provision` created."""
         self._connection = connection
         self._names = names
 
     async def decided(self, stream: Stream) -> int:
         """Return the sequence up to which every acknowledging consumer of a stream is done.
 
-        Foreign consumers count too. A consumer without a backlog is done up to the end that the stream had before the
-        query.
+        Foreign consumers count too. A consumer without a backlog is done up to the end that the stream had before the query.
         """
         name = self._names.stream(stream)
         end: int = (await self._connection.manage(f"STREAM.INFO.{name}"))["state"]["last_seq"]
         floors = [end]
-        async for consumer in self._consumers(name):
-            is_idle = not consumer["num_pending"] and not consumer["num_ack_pending"]
-            if consumer["config"]["ack_policy"] != "none" and not is_idle:
-                floors.append(consumer["ack_floor"]["stream_seq"])
+        async for page in self._connection.pages(f"CONSUMER.LIST.{name}"):
+            for consumer in page.get("consumers") or ():
+                is_idle = not consumer["num_pending"] and not consumer["num_ack_pending"]
+                if consumer["config"]["ack_policy"] != "none" and not is_idle:
+                    floors.append(consumer["ack_floor"]["stream_seq"])
         return min(floors)
 
     def obstacle(self) -> str | None:
-        """Return the reason if the server is too old to purge."""
         version = Version.of(self._connection.client)
         if version >= PURGES_SAFELY:
             return None
@@ -200,19 +172,6 @@ class NatsStreamPurge:
         )
 
     async def purge(self, subject: str, *, upto: int) -> None:
-        """Remove matching messages up to a sequence."""
         name = self._names.stream(subjects.stream_of(subject))
         request = json.dumps({"filter": self._names.to_wire(subject), "seq": upto + 1})
         await self._connection.manage(f"STREAM.PURGE.{name}", request.encode())
-
-    async def _consumers(self, name: str) -> AsyncIterator[Json]:
-        offset = 0
-        while True:
-            request = json.dumps({"offset": offset}).encode()
-            reply = await self._connection.manage(f"CONSUMER.LIST.{name}", request)
-            consumers = reply.get("consumers") or []
-            for consumer in consumers:
-                yield consumer
-            offset += len(consumers)
-            if not consumers or offset >= reply["total"]:
-                return

@@ -36,31 +36,25 @@ class ServerTooOld(ProvisionError):
 
 
 class StreamRejected(ProvisionError):
-    """The server does not create, change or show a stream.
-
-    `reason` is that of the server, in its words.
-    """
+    """The server does not create, change or show a stream."""
 
     code = "stream-rejected"
 
     def __init__(self, message: str, *, stream: str, reason: str) -> None:
         super().__init__(message)
         self.stream = stream
-        self.reason = reason
+        self.reason = reason  # the server's words
 
 
 class StreamUnchangeable(ProvisionError):
-    """A stream has values that the server cannot change.
-
-    `fields` maps each field to its stored and its needed value.
-    """
+    """A stream has values that the server cannot change."""
 
     code = "stream-unchangeable"
 
     def __init__(self, message: str, *, stream: str, fields: Mapping[str, tuple[object, object]]) -> None:
         super().__init__(message)
         self.stream = stream
-        self.fields = fields
+        self.fields = fields  # the stored and the needed value of each
 
 
 class SubjectsOverlap(ProvisionError):
@@ -76,10 +70,7 @@ class SubjectsOverlap(ProvisionError):
 
 
 class MessagesAtRisk(ProvisionError):
-    """Lower limits would remove stored messages.
-
-    `streams` maps the name of each stream to what it would lose.
-    """
+    """Lower limits would remove stored messages."""
 
     code = "messages-at-risk"
 
@@ -89,4 +80,4 @@ class MessagesAtRisk(ProvisionError):
             f"stored messages would be removed, and nothing was changed: {losses}. "
             "Raise the limits in the settings, or repeat with `--drop-messages`."
         )
-        self.streams = streams
+        self.streams = streams  # what each would lose

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final, Literal
 
 from ....ports import DurableSpec
-from ....subjects import Bucket, covers, cursor
+from ....subjects import Bucket, covers, cursor, overlap
 from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.wire import JetStreamError
@@ -61,7 +61,9 @@ def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
 
     The order of subjects does not matter, nor do metadata of others: the server adds some.
     """
-    comparable = stored | {"metadata": _common(stored, wanted)}
+    keys = wanted.get("metadata") or {}
+    common = {key: value for key, value in (stored.get("metadata") or {}).items() if key in keys}
+    comparable = stored | {"metadata": common}
     return {
         name: (comparable.get(name), value)
         for name, value in wanted.items()
@@ -69,18 +71,9 @@ def differences(stored: Json, wanted: Json) -> dict[str, tuple[object, object]]:
     }
 
 
-def _common(stored: Json, wanted: Json) -> Json:
-    """Return the stored metadata under the keys of the wanted metadata."""
-    keys = wanted.get("metadata") or {}
-    return {key: value for key, value in (stored.get("metadata") or {}).items() if key in keys}
-
-
 def with_filters(config: Json) -> Json:
-    """Return a durable's configuration with its filters in one field.
-
-    The server reports a single filter in another field.
-    """
-    subject = config.get("filter_subject")
+    """Return a durable's configuration with its filters in one field."""
+    subject = config.get("filter_subject")  # the server reports a single filter there
     return {**config, "filter_subjects": [subject]} if subject else config
 
 
@@ -92,12 +85,9 @@ def _plain(value: object) -> object:
 
 
 async def ensure_stream(connection: Connection, wanted: Json, replicas: int | None, *, is_plan: bool) -> Change:
-    """Create or update a stream, and return the change.
+    """Create or update a stream, and return the change; fields that `wanted` lacks stay unchanged.
 
-    Fields that `wanted` lacks stay unchanged. `is_plan`: change nothing, and return the change that would be made.
-
-    Raises:
-        ProvisionError: the stream cannot be created or changed.
+    `is_plan`: change nothing, and return the change that would be made.
     """
     name: str = wanted["name"]
     if replicas is not None:
@@ -105,7 +95,9 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
     info = await _stream_info(connection, name)
     if info is None:
         if is_plan:
-            await _check_overlap(connection, wanted)
+            error = await _overlap(connection, wanted)
+            if error.other is not None:
+                raise error
         else:
             await _send_stream(connection, "CREATE", {"num_replicas": 1} | wanted)
         return Change("stream", name, "created")
@@ -122,10 +114,7 @@ async def ensure_stream(connection: Connection, wanted: Json, replicas: int | No
 
 
 def _warning(stored: Json, wanted: Json) -> str | None:
-    """Return a warning about subjects that a stream captures no more.
-
-    None: it captures all as before.
-    """
+    """Return a warning about subjects that a stream captures no more."""
     kept = wanted.get("subjects")
     if kept is None:
         return None
@@ -139,7 +128,7 @@ def _warning(stored: Json, wanted: Json) -> str | None:
 def loss_by(info: Json, wanted: Json) -> str | None:
     """Return in words which stored messages lower limits would remove; None: none.
 
-    A stream that refuses new messages when it is full keeps those that it has, unless they are too old or too many for their subject.
+    A stream that refuses new messages when it is full keeps the stored messages, unless they are too old or too many for their subject.
     """
     stored, state = info["config"], info["state"]
     losses = [
@@ -205,15 +194,8 @@ async def _stream_info(connection: Connection, name: str) -> Json | None:
     return info
 
 
-async def _check_overlap(connection: Connection, wanted: Json) -> None:
-    """Check that no other stream captures the subjects of a new stream."""
-    error = await _overlap(connection, wanted)
-    if error.other is not None:
-        raise error
-
-
 async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
-    """Return the error that names the stream which captures some of our subjects."""
+    """Return the error of a stream; `other`: a stream that captures its subjects."""
     for own_subject in wanted["subjects"]:
         reply = await connection.manage("STREAM.NAMES", json.dumps({"subject": own_subject}).encode())
         for other in reply["streams"] or ():
@@ -221,7 +203,7 @@ async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
                 continue
             info = await _stream_info(connection, other)
             captured = info["config"].get("subjects", ()) if info else ()
-            overlapping = ", ".join(subject for subject in captured if overlaps(subject, own_subject))
+            overlapping = ", ".join(subject for subject in captured if overlap(subject, own_subject))
             return SubjectsOverlap(
                 f"stream {other} captures {overlapping}, which overlaps {own_subject} of {wanted['name']}: "
                 "choose other prefixes, or a separate account for this installation",
@@ -235,27 +217,12 @@ async def _overlap(connection: Connection, wanted: Json) -> SubjectsOverlap:
     )
 
 
-def overlaps(ours: str, theirs: str) -> bool:
-    """Return whether two filters match a common subject."""
-    our_tokens, their_tokens = ours.split("."), theirs.split(".")
-    for our_token, their_token in zip(our_tokens, their_tokens, strict=False):
-        if ">" in {our_token, their_token}:
-            return True
-        if our_token != their_token and "*" not in {our_token, their_token}:
-            return False
-    return len(our_tokens) == len(their_tokens)
-
-
 async def ensure_consumer(
     connection: Connection, projections: NatsProjections, spec: DurableSpec, stream: str, wanted: Json, *, is_plan: bool
 ) -> Change:
-    """Create or update a durable, and return the change.
+    """Create or update a durable, and return the change, as `ensure_stream` does.
 
-    A new durable starts after its cursor, or with all messages if it has none. `is_plan`: change nothing, and return the change that
-    would be made.
-
-    Raises:
-        ProvisionError: the server rejected the durable.
+    A new durable starts after its cursor, or with all messages if it has none.
     """
     name = f"{stream}/{spec.name}"
     stored = await _stored_durable(connection, stream, spec.name, is_plan=is_plan)
@@ -275,11 +242,7 @@ async def ensure_consumer(
 
 
 async def create_durable(connection: Connection, stream: str, config: Json, *, after: int) -> None:
-    """Create a durable that starts after a sequence.
-
-    Raises:
-        ProvisionError: the server rejected the durable.
-    """
+    """Create a durable that starts after a sequence, or raise `ProvisionError`."""
     start = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1}
     await _send_durable(connection, stream, "create", config | start)
 

@@ -4,7 +4,7 @@ import sys
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from .... import subjects
 from ....adapters.archived_commit_log import ArchivedCommitLog
@@ -15,7 +15,7 @@ from ....archive.commit_reader import CommitReader
 from ....archive.log_archive import LogArchive
 from ....domain.commit import FIRST_KEY, FIRST_PARTITION, Seal
 from ....ports import Extent, StoredMessage
-from ....ports.commit_log import Bodies, StoredBody
+from ....ports.commit_log import Bodies, CommitLog, StoredBody
 from ....subjects import Bucket, Stream
 from ..client import wire
 from . import folder as folders
@@ -26,10 +26,7 @@ PORTION: Final = 1_000
 
 
 class BackupLog:
-    """Implement `ports.StoredLog` over the snapshots of a backup.
-
-    Reading raises `SnapshotDamaged` if a snapshot is damaged.
-    """
+    """Implement `ports.StoredLog` over the snapshots of a backup, or raise `SnapshotDamaged`."""
 
     def __init__(self, folder: Path, manifest: BackupManifest) -> None:
         self._folder = folder
@@ -37,18 +34,15 @@ class BackupLog:
         self._names = manifest.names
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
-        """Return nothing: the snapshots have no archive."""
         return ()
 
     async def extent(self, stream: Stream) -> Extent:
-        """Return the extent of a stream, as the manifest says."""
         record = self._manifest.streams[self._names.stream(stream)]
         return Extent(record.first, record.last, record.messages)
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield all matching messages up to a sequence."""
         portion: list[StoredMessage] = []
         for message in self._stored(stream):
             if message.sequence > upto:
@@ -70,10 +64,7 @@ class BackupLog:
 
 
 class CommitsOfBackup:
-    """The messages of a log of commits in a snapshot.
-
-    The log is read only, so that the archive can precede it.
-    """
+    """The messages of a log of commits in a snapshot, which is only read."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -87,28 +78,9 @@ class CommitsOfBackup:
         ]
         yield Bodies(bodies, caught_up=True, upto=bodies[-1].sequence if bodies else after)
 
-    async def append(self, partition: int, body: bytes, *, expect: int) -> int:
-        """Refuse: a backup never changes."""
-        raise NotImplementedError
-
-    async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Refuse: a snapshot is read only."""
-        raise NotImplementedError
-
-    async def now(self) -> datetime:
-        """Refuse: a backup has no clock."""
-        raise NotImplementedError
-
-    async def purge(self, partition: int, *, upto: int) -> None:
-        """Refuse: a backup never changes."""
-        raise NotImplementedError
-
 
 async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> CommitStoredLog:
-    """Return the log of commits of a backup and its inputs, archive included.
-
-    `key`: the key of the installation.
-    """
+    """Return the log of commits of a backup and its inputs, archive included."""
     projections = InMemoryProjections()
     archive = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), projections)
     await archive.move(manifest.archive_state, expect=0)
@@ -120,7 +92,8 @@ async def log_of_commits(folder: Path, manifest: BackupManifest, key: bytes) -> 
     async def newest() -> int:
         return sys.maxsize
 
-    commits = CommitReader(ArchivedCommitLog(CommitsOfBackup(path), archive), FIRST_PARTITION, seal, FIRST_KEY)
+    log = ArchivedCommitLog(cast("CommitLog", CommitsOfBackup(path)), archive)  # the archive precedes it
+    commits = CommitReader(log, FIRST_PARTITION, seal, FIRST_KEY)
     return CommitStoredLog(BackupLog(folder, manifest), commits, archive, newest)
 
 

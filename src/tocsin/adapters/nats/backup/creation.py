@@ -6,9 +6,7 @@ what was handled has its effects there. A restored installation handles the rest
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -20,7 +18,6 @@ from ....archive.log_archive import LogArchive, LogArchiveState, commits_of
 from ....domain.commit import FIRST_PARTITION
 from ....subjects import DECISION_STREAMS, INPUT_STREAMS, LAYOUT, SERVER_STREAMS, STREAMS, Bucket, Stream
 from ..admin.provision_errors import ServerTooOld
-from ..client import wire
 from ..client.connection import Connection, Json
 from ..client.names import Names
 from ..server.process import SENDS_MESSAGES, Version
@@ -34,18 +31,6 @@ _DURABLE_FIELDS: Final[tuple[str, ...]] = (
     *("durable_name", "ack_policy", "ack_wait", "max_deliver", "max_ack_pending", "max_waiting"),
     *("filter_subject", "filter_subjects"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class BackupOrigin:
-    """The installation that a backup is of."""
-
-    version: str
-    """Version of Tocsin."""
-    installation: str
-    """Its public identifier."""
-    settings: str
-    """Digest of the settings."""
 
 
 def snapshot_order(names: Names) -> tuple[str, ...]:
@@ -71,12 +56,15 @@ class BackupWriter:
         self._names = names
         self._archive = archive
 
-    async def create(self, path: Path, origin: BackupOrigin, now: datetime) -> BackupManifest:
+    async def create(
+        self, path: Path, now: datetime, *, version: str, installation: str, settings: str
+    ) -> BackupManifest:
         """Write a backup to a new folder, and return its manifest.
 
+        `version`: of Tocsin. `installation`: its public identifier. `settings`: their digest.
+
         Raises:
-            BackupExists: the path is taken.
-            TransferFailed: a stream could not be read.
+            BackupError: the path is taken, or a stream could not be read.
             ArchiveDamaged: an object of the archive is missing or changed.
             ServerTooOld: the server makes snapshots of another format.
         """
@@ -87,16 +75,16 @@ class BackupWriter:
             # After the streams, because what the archiver removes from them is in the archive before.
             state, objects = await self._objects(folder, streams)
             manifest = BackupManifest(
-                version=origin.version,
+                version=version,
                 nats_server=str(Version.of(self._connection.client)),
                 layout=LAYOUT,
                 time=now,
-                installation=origin.installation,
+                installation=installation,
                 root=self._names.root,
                 trigger_prefix=self._names.trigger_prefix,
                 public_prefix=self._names.public_prefix,
                 mq_prefix=self._names.mq_prefix,
-                settings=origin.settings,
+                settings=settings,
                 streams=streams,
                 durables=tuple(durables),
                 archive=msgspec.to_builtins(state),
@@ -145,38 +133,20 @@ class BackupWriter:
         return state, {name: FileRecord.of(target / name) for name in copied}
 
     async def _durables(self) -> AsyncIterator[DurableRecord]:
-        """Yield the durables, except those of work queues.
-
-        A work queue holds only what was not handled.
-        """
+        """Yield the durables, except of work queues, which hold unhandled messages alone."""
         for stream in (self._names.stream(stream) for stream in SERVER_STREAMS if stream is not Stream.MQ):
-            async for info in self._consumers(stream):
-                config: Json = info["config"]
-                if config.get("durable_name") and config["ack_policy"] == "explicit":
-                    kept: Json = {field: config[field] for field in _DURABLE_FIELDS if field in config}
-                    yield DurableRecord(stream=stream, config=kept, floor=info["ack_floor"]["stream_seq"])
-
-    async def _consumers(self, stream: str) -> AsyncIterator[Json]:
-        offset = 0
-        while True:
-            request = json.dumps({"offset": offset}).encode()
-            page = await self._connection.find(f"CONSUMER.LIST.{stream}", request, absent=wire.STREAM_NOT_FOUND)
-            if page and page.get("missing"):
-                raise TransferFailed(f"stream {stream}: {', '.join(page['missing'])} did not answer. Try again.")
-            consumers = (page or {}).get("consumers") or []
-            for consumer in consumers:
-                yield consumer
-            offset += len(consumers)
-            if page is None or not consumers or offset >= page["total"]:
-                return
+            async for page in self._connection.pages(f"CONSUMER.LIST.{stream}"):
+                if page.get("missing"):
+                    raise TransferFailed(f"stream {stream}: {', '.join(page['missing'])} did not answer. Try again.")
+                for info in page.get("consumers") or ():
+                    config: Json = info["config"]
+                    if config.get("durable_name") and config["ack_policy"] == "explicit":
+                        kept: Json = {field: config[field] for field in _DURABLE_FIELDS if field in config}
+                        yield DurableRecord(stream=stream, config=kept, floor=info["ack_floor"]["stream_seq"])
 
 
 def require_version(connection: Connection) -> None:
-    """Check that the server makes and takes snapshots of messages.
-
-    Raises:
-        ServerTooOld: it does not.
-    """
+    """Raise `ServerTooOld` unless the server makes and takes snapshots of messages."""
     version = Version.of(connection.client)
     if version < SENDS_MESSAGES:
         raise ServerTooOld(

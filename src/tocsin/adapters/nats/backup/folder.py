@@ -121,11 +121,7 @@ def snapshot_path(stream: str) -> Path:
 
 
 def read_manifest(folder: Path) -> BackupManifest:
-    """Read the manifest of a backup.
-
-    Raises:
-        BackupUnreadable: the folder holds no backup, or one that this version cannot read.
-    """
+    """Read the manifest of a backup, or raise `BackupUnreadable`."""
     try:
         text = (folder / MANIFEST).read_bytes()
     except OSError as error:
@@ -148,14 +144,7 @@ def read_manifest(folder: Path) -> BackupManifest:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yield an unfinished folder, which gets the path at the end.
-
-    After an error it is removed.
-
-    Raises:
-        BackupExists: the path is taken.
-        BackupUnwritable: the folder cannot be written.
-    """
+    """Yield a folder that gets the path at the end; remove it after an error."""
     if path.exists() or path.is_symlink():
         raise BackupExists(f"{path} exists. A backup never overwrites anything: name a new folder.")
     unfinished = path.parent / f".{path.name}.{secrets.token_hex(4)}"

@@ -44,10 +44,7 @@ class ObjectBucket:
         return f"{OBJECT_SCHEME}{self._bucket}/{self._prefix}".removesuffix("/")
 
     async def create(self, name: str, body: bytes) -> bool:
-        """Store a small object unless its name is taken; return whether it was stored.
-
-        nats-py has no such method: the description of the object is stored under the guard that its subject has no message.
-        """
+        """Store a small object unless its name is taken; return whether it was stored."""
         with self._reporting("PUT", name):
             await self._open()
             stream, key = f"OBJ_{self._bucket}", self._prefix + name
@@ -60,7 +57,7 @@ class ObjectBucket:
                 if not json.loads(newest.data or b"{}").get("deleted"):
                     return False
                 guard = newest.seq or 0
-            nuid = secrets.token_hex(16)
+            nuid = secrets.token_hex(16)  # nats-py cannot store under a guard
             chunks = [body[at : at + CHUNK] for at in range(0, len(body), CHUNK)]
             for chunk in chunks:
                 await self._jetstream.publish(f"$O.{self._bucket}.C.{nuid}", chunk)
@@ -85,12 +82,10 @@ class ObjectBucket:
         return True
 
     async def upload(self, name: str, path: Path) -> None:
-        """Store a file, a chunk at a time."""
         with self._reporting("PUT", name), path.open("rb") as file:
             await (await self._open()).put(self._prefix + name, file)
 
     async def download(self, name: str, path: Path) -> bool:
-        """Write an object to a file, a chunk at a time; return whether it exists."""
         with self._reporting("GET", name):
             store = await self._open()
             try:
@@ -103,7 +98,6 @@ class ObjectBucket:
         return True
 
     async def names(self) -> AsyncIterator[str]:
-        """Yield the names of all objects."""
         with self._reporting("LIST", ""):
             store = await self._open()
             try:
@@ -116,7 +110,6 @@ class ObjectBucket:
                 yield info.name.removeprefix(self._prefix)
 
     async def remove(self, name: str) -> None:
-        """Remove an object; removing an absent object is no error."""
         with self._reporting("DELETE", name):
             try:
                 await (await self._open()).delete(self._prefix + name)

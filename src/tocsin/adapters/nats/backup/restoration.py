@@ -62,17 +62,9 @@ class BackupReader:
         self._projections = projections
 
     async def restore(self, folder: Path, target: RestoreTarget) -> BackupManifest:
-        """Restore a backup, and return its manifest.
+        """Restore a backup, and return its manifest, or raise `BackupError` or `ServerTooOld`.
 
         The installation's key comes last of the streams, so that no stage starts on a part of a backup.
-
-        Raises:
-            BackupUnreadable: the folder holds no backup that this version can read.
-            BackupDamaged: a file is not as it was written.
-            BackupOfOtherNames: the settings name other subjects.
-            InstallationNotEmpty: there are streams of the installation already.
-            ServerTooOld: the server is older than the backup's.
-            TransferFailed: the server refused a stream.
         """
         manifest = folders.read_manifest(folder)
         self._require_same(manifest)
@@ -94,7 +86,10 @@ class BackupReader:
             if stream == key:
                 await ensure_stream(self._connection, target.configs[self._names.archive_stream], None, is_plan=False)
                 await self._restore_archive(folder, manifest, target.archive)
-                await self._end_log(folder, manifest, target)
+                report_key = await asyncio.to_thread(
+                    bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY
+                )
+                await target.end_log(report_key or b"")  # numbers begin above the lost numbers
                 for durable in manifest.durables:
                     if self._is_wanted(durable, target):
                         await create_durable(
@@ -116,11 +111,6 @@ class BackupReader:
                 f"stream {stream}: the server stored {restored['messages']:,} of {record.messages:,} messages. "
                 "Compare its limits with the settings, remove the restored streams and try again."
             )
-
-    async def _end_log(self, folder: Path, manifest: BackupManifest, target: RestoreTarget) -> None:
-        """Have the numbers of the log begin above the lost numbers."""
-        key = await asyncio.to_thread(bucket_value, folder, manifest, Bucket.INSTALLATION, INSTALLATION_KEY)
-        await target.end_log(key or b"")
 
     async def _restore_archive(self, folder: Path, manifest: BackupManifest, store: ArchiveStore) -> None:
         copied = LogArchive(FileArchiveStore(folder / folders.ARCHIVE), self._projections)

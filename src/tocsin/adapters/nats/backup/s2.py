@@ -27,11 +27,7 @@ class DamagedS2(ValueError):
 
 
 def blocks(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the decompressed blocks of a file.
-
-    Raises:
-        DamagedS2: the file is damaged.
-    """
+    """Yield the decompressed blocks of a file, or raise `DamagedS2`."""
     if file.read(len(IDENTIFIER)) != IDENTIFIER:
         raise DamagedS2("it does not begin as an S2 file does")
     while header := file.read(_HEADER):
@@ -57,11 +53,7 @@ def plain_chunk(data: bytes) -> bytes:
 
 
 def _decompressed(source: bytes) -> bytes:
-    """Return the content of a compressed block.
-
-    Raises:
-        DamagedS2: the block is damaged.
-    """
+    """Return the content of a compressed block."""
     try:
         size, at = _varint(source)
         if size > MAX_BLOCK:

@@ -7,11 +7,11 @@ ends the archive. nats-server has this format since 2.15.
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
+from ....ports import Extent
 from . import s2
 
 MAGIC: Final = b"NATSARC1"
@@ -20,7 +20,6 @@ _MAX_NAME: Final = 1_048_576
 _MAX_SIZE: Final = 67_108_864
 """Bytes of the largest message that a nats-server can be configured to take."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_HEADERS: Final = b"NATS/1.0"
 
 
 class SnapshotDamaged(ValueError):
@@ -48,21 +47,11 @@ class Entry(NamedTuple):
         return {name: value.strip() for name, _, value in fields}
 
 
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The content of a snapshot: its messages, and the range of the stream's sequences."""
-
-    first: int
-    last: int
-    messages: int
-
-
 def entries(path: Path) -> Iterator[Entry]:
     """Yield the messages of a snapshot, in their order.
 
     Raises:
         SnapshotDamaged: the file is damaged or truncated.
-        OSError: the file cannot be read.
     """
     with path.open("rb") as file:
         archive = _Archive(s2.blocks(file).__next__)
@@ -75,20 +64,15 @@ def entries(path: Path) -> Iterator[Entry]:
             yield entry
 
 
-def content(path: Path) -> Content:
-    """Read a whole snapshot, and return what it holds.
-
-    Raises:
-        SnapshotDamaged: the file is damaged or truncated.
-        OSError: the file cannot be read.
-    """
+def content(path: Path) -> Extent:
+    """Read a whole snapshot, and return its messages and range; it raises as `entries` does."""
     with path.open("rb") as file:
         state = _Archive(s2.blocks(file).__next__).read_state()
     messages = newest = 0
     for entry in entries(path):
         messages += 1
         newest = entry.sequence
-    return Content(state["first_seq"], max(newest, state["last_seq"]), messages)
+    return Extent(state["first_seq"], max(newest, state["last_seq"]), messages)
 
 
 def continued(file: BinaryIO, size: int, *, last: int | None) -> Iterator[bytes]:
@@ -162,7 +146,7 @@ class _Archive:
         return Entry(name, nanoseconds, sequence, self._take(headers), self._take(body))
 
     def rest(self) -> bytes:
-        """Return what is left of the block that is being read."""
+        """Return the rest of the block that is being read."""
         return self._data[self._at :]
 
     def _take(self, size: int) -> bytes:

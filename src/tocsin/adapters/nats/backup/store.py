@@ -28,10 +28,7 @@ REMOVAL_S: Final = 30.0
 
 
 class BackupStore(Protocol):
-    """Objects below a prefix.
-
-    Every method raises `StoreUnavailable` if the store does not answer, or refuses.
-    """
+    """Objects below a prefix. Methods raise `StoreUnavailable` if the store does not answer, or refuses."""
 
     async def create(self, name: str, body: bytes) -> bool:
         """Store a small object unless its name is taken; return whether it was stored."""
@@ -63,12 +60,9 @@ class Upload:
         """Names of the objects that this upload stored, or began to store."""
 
     async def begin(self, now: datetime) -> None:
-        """Take the place.
+        """Take the place, or raise `BackupExists`.
 
         A store whose first answer was lost says to the second request that the object exists, so it has an id of this upload.
-
-        Raises:
-            BackupExists: another upload took it, or there are objects.
         """
         body = json.dumps({"time": now.isoformat(), "id": uuid4().hex}).encode()
         try:
@@ -113,7 +107,7 @@ class Upload:
                 raise self._taken()
 
     async def undo(self) -> None:
-        """Remove what was stored, as far as the store permits it."""
+        """Remove the stored objects, as far as the store permits it."""
         for name in reversed(self.names):
             await self._store.remove(name)
 
@@ -125,12 +119,7 @@ class Upload:
 
 @asynccontextmanager
 async def uploading(store: BackupStore, now: datetime) -> AsyncIterator[Upload]:
-    """Take a place for a backup; after an error remove what was stored there.
-
-    Raises:
-        BackupExists: the place is taken.
-        StoreUnavailable: the store does not answer, or refuses.
-    """
+    """Take a place for a backup; after an error remove the stored objects."""
     upload = Upload(store)
     try:
         await upload.begin(now)
@@ -143,14 +132,7 @@ async def uploading(store: BackupStore, now: datetime) -> AsyncIterator[Upload]:
 
 
 async def download_backup(store: BackupStore, folder: Path) -> BackupManifest:
-    """Write the files of a backup to an empty folder.
-
-    A file that is absent in the store is absent there.
-
-    Raises:
-        BackupUnreadable: there is no backup that this version can read.
-        StoreUnavailable: the store does not answer, or refuses.
-    """
+    """Write the stored files of a backup to an empty folder, or raise `BackupUnreadable`."""
     for part in (folders.STREAMS, folders.ARCHIVE):
         (folder / part).mkdir(mode=0o700)
     if not await store.download(folders.MANIFEST, folder / folders.MANIFEST):

@@ -26,14 +26,9 @@ STORING_S: Final = 600.0
 
 
 async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> Json | None:
-    """Write a snapshot of a stream, and return the state of the stream.
+    """Write a snapshot of a stream; return its state, or None without the stream.
 
-    Return None if it does not exist. Consumers are left out. The stream accepts messages meanwhile, and the snapshot ends at the last sequence of the state.
-
-    Raises:
-        TransferFailed: the server did not send all of it.
-        LogUnavailable: the server did not answer.
-        NotAllowed: this user may not take snapshots.
+    Consumers are left out. The stream accepts messages meanwhile, and the snapshot ends at the last sequence of the state.
     """
     if await connection.find(f"STREAM.INFO.{stream}", absent=wire.STREAM_NOT_FOUND) is None:
         return None  # no server of a cluster answers a request for its snapshot
@@ -65,12 +60,7 @@ async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> J
 
 
 async def restore_snapshot(connection: Connection, config: Json, state: Json, pieces: Iterator[bytes]) -> Json:
-    """Create a stream from a snapshot; return its state.
-
-    Raises:
-        TransferFailed: the server refused it.
-        LogUnavailable: the server did not answer.
-    """
+    """Create a stream from a snapshot; return its state, or raise `TransferFailed`."""
     stream: str = config["name"]
     try:
         answer = await connection.manage(
@@ -94,11 +84,7 @@ async def _request(connection: Connection, subject: str, body: bytes, within: fl
 
 
 def _check(stream: str, answer: bytes) -> Json:
-    """Return an answer; an empty one means that the server waits for more.
-
-    Raises:
-        TransferFailed: the server reports an error.
-    """
+    """Return an answer; an empty one means that the server waits for more."""
     fields: Json = json.loads(answer) if answer else {}
     if error := fields.get("error"):
         raise TransferFailed(f"stream {stream} cannot be restored: {error['description']}")

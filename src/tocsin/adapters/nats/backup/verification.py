@@ -47,13 +47,7 @@ class Verification:
 async def verify_backup(
     folder: Path, *, patience: timedelta = PATIENCE, takes: Takes = lambda *_: True
 ) -> Verification:
-    """Read a whole backup: compare its files with the manifest, and audit its log.
-
-    `takes`: as in `services.audit.commits`.
-
-    Raises:
-        BackupUnreadable: the folder holds no backup that this version can read.
-    """
+    """Compare the files with the manifest, and audit the log, or raise `BackupUnreadable`."""
     manifest = folders.read_manifest(folder)
     damage = list(damaged_files(folder, manifest)) or list(_damaged_snapshots(folder, manifest))
     if damage:

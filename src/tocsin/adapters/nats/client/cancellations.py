@@ -23,11 +23,7 @@ IS_NEEDED: Final = sys.version_info < (3, 12)
 
 
 async def _wait_for(waited: Awaitable[T], timeout: float | None) -> T:  # noqa: ASYNC109 - the signature of asyncio.wait_for
-    """Wait as `asyncio.wait_for` does from Python 3.12 on.
-
-    Raises:
-        TimeoutError: it took longer than `timeout` seconds.
-    """
+    """Wait as `asyncio.wait_for` does from Python 3.12 on."""
     async with asyncio.timeout(timeout):
         return await waited
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from nats.aio.client import Client
 from nats.errors import StaleConnectionError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 from typing_extensions import override
 
 from .... import telemetry
@@ -18,7 +18,7 @@ from .connection_attempts import TLS_NOT_OFFERED, ConnectionFailed, FirstConnect
 from .connection_end import Ending, close
 from .requests import Requests
 from .transport import Headers, Outgoing, PublicTransport, Transport
-from .wire import JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
+from .wire import STREAM_NOT_FOUND, JetStreamError, Reply, raise_rejection, result_of, stored_sequence, too_large
 
 REQUEST_TIMEOUT_S: Final = 5.0
 """The time limit of a request."""
@@ -44,7 +44,10 @@ _log = telemetry.get_logger("tocsin.nats")
 
 
 class Connection(Requests):
-    """A client and its pending requests, and what JetStream answers to requests."""
+    """A client and its pending requests, and what JetStream answers to requests.
+
+    Requests raise `LogUnavailable` if there is no reply or the server cannot serve them now, and `JetStreamError` if it rejects them.
+    """
 
     def __init__(
         self,
@@ -66,10 +69,7 @@ class Connection(Requests):
 
     @override
     def interrupt(self) -> None:
-        """Fail every pending request, because the connection and the replies were lost.
-
-        The client's disconnect callback calls this. Without it, each request would wait until it expires.
-        """
+        """Fail every pending request, because the connection and the replies were lost."""
         super().interrupt()
         for callback in tuple(self._on_interrupt):
             callback()
@@ -85,7 +85,6 @@ class Connection(Requests):
         Raises:
             SequenceConflict: the guard failed.
             RequestRefused: the message is too large, or the stream does not accept it.
-            LogUnavailable: there was no reply, or the stream has no leader.
         """
         (result,) = await self.store_each([Outgoing(subject, body, headers)])
         if isinstance(result, Exception):
@@ -118,12 +117,7 @@ class Connection(Requests):
     async def store_together(self, messages: Sequence[Outgoing]) -> int:
         """Publish an atomic batch in one write and return the sequence of its last message.
 
-        The batch is sent once: if there is no reply, it may be stored.
-
-        Raises:
-            SequenceConflict: a guard failed; nothing is stored.
-            RequestRefused: a message is too large, or the stream does not accept the batch; nothing is stored.
-            LogUnavailable: there was no reply.
+        The batch is sent once: if there is no reply, it may be stored. If it is refused, nothing is. The errors are those of `store`.
         """
         for message in messages:
             if (error := too_large(message, self.client.max_payload)) is not None:
@@ -136,10 +130,6 @@ class Connection(Requests):
 
         If a stream has no leader, a replica replies with its own, possibly stale state. Such a reply counts only if
         `by_leader` is False.
-
-        Raises:
-            JetStreamError: the server rejected the request.
-            LogUnavailable: there was no reply, or the server cannot serve the request now.
         """
         reply: Json = from_json((await self.request(f"$JS.API.{verb}", request)).data)
         if error := reply.get("error"):
@@ -150,14 +140,7 @@ class Connection(Requests):
         return reply
 
     async def find(self, verb: str, request: bytes = b"", *, absent: int, by_leader: bool = True) -> Json | None:
-        """Send a request to the JetStream API.
-
-        Return None if the server replies with the error `absent`.
-
-        Raises:
-            JetStreamError: the server rejected the request for another reason.
-            LogUnavailable: there was no reply, or the server cannot serve the request now.
-        """
+        """Send a request to the JetStream API; None: the server replies with the error `absent`."""
         try:
             return await self.manage(verb, request, by_leader=by_leader)
         except JetStreamError as error:
@@ -179,21 +162,24 @@ class Connection(Requests):
             results.append(None if error else fields)
         return results
 
-    async def request(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Reply:
-        """Send a request and return its reply, which may be a status message.
+    async def pages(self, verb: str) -> AsyncIterator[Json]:
+        """Yield each page of consumers or of their names (`CONSUMER.LIST.<stream>`); none without the stream."""
+        offset = 0
+        while page := await self.find(verb, to_json({"offset": offset}), absent=STREAM_NOT_FOUND):
+            yield page
+            consumers = page.get("consumers") or ()
+            offset += len(consumers)
+            if not consumers or offset >= page["total"]:
+                return
 
-        Raises:
-            LogUnavailable: there was no reply.
-        """
+    async def request(self, subject: str, body: bytes = b"", headers: Headers | None = None) -> Reply:
+        """Send a request and return its reply, which may be a status message."""
         return await self.ask(Outgoing(subject, body, headers))
 
     async def request_many(self, subject: str, body: bytes) -> tuple[list[Reply], Reply]:
         """Send a read; return its replies, and the status message that ends them.
 
         Few are read at a time, because the server counts what a client has not read yet. A read is repeated if the connection was lost.
-
-        Raises:
-            LogUnavailable: the replies did not end in time.
         """
         message = Outgoing(subject, body)
         async with self._long_replies:
@@ -233,15 +219,8 @@ async def connect(
     """Open a connection that survives restarts of the servers; close it at the end.
 
     A server may end a connection for good, for example because its limits or a user's credentials changed. Then the task that opened the
-    connection is cancelled, so that the process ends and its supervisor starts it again.
-
-    Args:
-        servers: their URLs.
-        within: seconds until the first server must answer; None for no limit.
-        is_encrypted: reject a server that does not speak TLS.
-        fast_client: whether private names of nats-py are used.
-        proof: credentials and TLS, which are read at each connection; None: those of `options`.
-        options: options of `nats.connect`.
+    connection is cancelled, so that the process ends and its supervisor starts it again. `within`: seconds until the first server must answer.
+    `is_encrypted`: reject a server that does not speak TLS. `proof` is read at each connection; None: the credentials of `options`.
 
     Raises:
         LogUnavailable: no server answered in time, or one rejected the client; the text says which and why.

@@ -114,10 +114,7 @@ def is_not_listening(error: BaseException) -> bool:
 
 
 def reason_for(error: BaseException | None) -> Reason:  # noqa: PLR0911 - one line for each kind of error
-    """Return the reason for an error of a client that connects.
-
-    None if no server answered at all.
-    """
+    """Return the reason for an error of a client that connects; None: silence."""
     if error is None:
         return Reason(_UNREACHABLE, "no server answers")
     for kind, reason in _SYSTEM_ERRORS.items():
@@ -213,9 +210,7 @@ class FirstConnection:
         """Wait until the client is connected.
 
         A limited wait ends immediately if no process listens at any of the servers: only a server that runs can answer later.
-
-        Raises:
-            LogUnavailable: a server refused the client, no process listens at any server, or `within` seconds are over.
+        It raises `ConnectionFailed`.
         """
         attempt = asyncio.ensure_future(connecting)
         awaited: list[asyncio.Future[Any]] = [attempt, self._refused]

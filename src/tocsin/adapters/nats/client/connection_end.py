@@ -67,11 +67,7 @@ class Ending:
 
     @asynccontextmanager
     async def watched(self, where: str) -> AsyncIterator[None]:
-        """Watch the connection to the server `where` on behalf of the task inside.
-
-        Raises:
-            ConnectionEnded: the server ended it.
-        """
+        """Watch the connection for the task inside; raise `ConnectionEnded` at its end."""
         task = asyncio.current_task()
         watcher = asyncio.create_task(self._cancel_when_closed(task))
         try:

@@ -20,8 +20,6 @@ from ....settings import Nats
 from ...pem_files import load_authorities, load_pair, read_file, wrong
 from .connection import Json
 
-__all__ = ["Credentials", "security_of"]
-
 _USER_SEED: Final = b"SU"
 _JWT: Final = b"BEGIN NATS USER JWT"
 _SEED: Final = b"BEGIN USER NKEY SEED"
@@ -31,7 +29,10 @@ _FILE: Final = re.compile(r"\$\{file:(/[^{}]+)\}")
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Credentials and TLS of the settings. `context` and `identity` read the files again."""
+    """Credentials and TLS of the settings. A file that cannot be used is a `SettingsError`.
+
+    `context` and `identity` read the files again.
+    """
 
     nats: Nats
 
@@ -50,11 +51,7 @@ class Credentials:
         }
 
     def context(self) -> ssl.SSLContext:
-        """Return the TLS context; servers are always verified.
-
-        Raises:
-            SettingsError: a file is missing or invalid.
-        """
+        """Return the TLS context; servers are always verified."""
         tls = self.nats.tls
         context = ssl.create_default_context()
         if tls.ca is not None:
@@ -64,11 +61,7 @@ class Credentials:
         return context
 
     def identity(self, nonce: str) -> Mapping[str, str]:
-        """Return the credentials as fields of the message CONNECT, with the server's nonce signed.
-
-        Raises:
-            SettingsError: a file is missing or invalid.
-        """
+        """Return the credentials as fields of the message CONNECT, with the server's nonce signed."""
         nats = self.nats
         if nats.user is not None and nats.password is not None:
             return {"user": nats.user, "pass": _secret("nats.password", nats.password)}
@@ -85,11 +78,7 @@ class Credentials:
 
 
 def security_of(nats: Nats) -> Credentials:
-    """Check the credentials and certificates that the settings name, and return them.
-
-    Raises:
-        SettingsError: a file is missing or invalid, or the settings contradict each other.
-    """
+    """Check the credentials and certificates that the settings name, and return them."""
     kinds = [kind for kind in _KINDS if getattr(nats, kind) is not None]
     with_user = [url for url in nats.url.split(",") if urlsplit(url.strip()).username]
     if len(kinds) > 1 or (kinds and with_user):

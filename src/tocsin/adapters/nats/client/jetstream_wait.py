@@ -92,12 +92,9 @@ async def find_key(connection: Connection, names: Names) -> bytes | None:
 
 
 async def retry_until_available(request: Callable[[], Awaitable[T]], *, within: float | None = LEADER_TIMEOUT_S) -> T:
-    """Call `request` again until it succeeds.
+    """Call `request` again until it succeeds, for `within` seconds (None: without a limit).
 
-    Raises:
-        LogUnavailable: it did not succeed within `within` seconds (None: without a limit).
-        NotAllowed: this user may not make the request.
-        JetStreamDisabled: no server will answer.
+    It raises at once what no wait resolves: `NotAllowed` and `JetStreamDisabled`.
     """
     loop = asyncio.get_running_loop()
     start = loop.time()

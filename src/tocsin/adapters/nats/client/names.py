@@ -52,14 +52,7 @@ _SPECIAL: Final = (_MQ, *_UNPARTITIONED, PUBLIC_INPUTS)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of one installation.
-
-    Two installations on one server must differ in all four names.
-
-    Raises:
-        ValueError: a prefix is not a NATS subject, or the root is not one token of lower-case letters, digits and
-            hyphens.
-    """
+    """The names of one installation, which differ from all others on one server."""
 
     root: str = "tocsin"
     trigger_prefix: str = "cron.trigger"
@@ -123,10 +116,7 @@ class Names:
         return f"{self.public_prefix}.cancel"
 
     def unscreened(self, sender: str, relative: str) -> str:
-        """Return the subject on which screeners hear what a user outside publishes for a stream.
-
-        `relative`: the subject under which it is to be stored.
-        """
+        """Return the subject on which screeners hear a user outside, for a stream."""
         return f"{self.root}.unscreened.{sender}.{relative}"
 
     def hold_list(self, name: str, agent_id: str) -> str:
@@ -206,10 +196,7 @@ class Names:
         return captured_stream(self.root)
 
     def webhook(self, durable: str) -> str:
-        """Return the subject of the requests to a webhook.
-
-        `durable`: the name of its trigger's durable.
-        """
+        """Return the subject of the requests to a webhook by its trigger's durable."""
         return f"{self.root}.webhook.{durable}"
 
     def captured(self, stream: Stream) -> list[str]:

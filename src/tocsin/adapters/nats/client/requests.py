@@ -9,7 +9,7 @@ import asyncio
 import itertools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from nats import errors
 from nats.aio.client import Client
@@ -40,29 +40,12 @@ _INDEX: Final = "_"
 _VIOLATION: Final = re.compile(r'permissions violation for (?P<verb>publish|subscription) to "(?P<subject>[^"]*)"')
 
 
-class _Pending(Protocol):
-    until: float
-    """The loop's time at which the request expires."""
-
-    def receive(self, index: str, reply: Reply) -> None:
-        """Take a reply; `index` is that of the message which the reply is for."""
-        ...
-
-    def fail(self, error: Exception) -> None:
-        """End the request, because the replies that are missing will not come."""
-        ...
-
-    def deny(self, subject: str) -> None:
-        """Fail the messages of a subject, written in lower-case letters: the server denies them."""
-        ...
-
-
 def _denied(subject: str) -> NotAllowed:
     return NotAllowed(f"{subject}: this NATS user may not publish there", subject=subject)
 
 
 class _Single:
-    """A request whose replies end with one that `is_end`."""
+    """A request until its end. `receive` returns whether a reply is the last."""
 
     __slots__ = ("_receive", "_subject", "answer", "until")
 
@@ -70,27 +53,26 @@ class _Single:
         self._subject = subject
         self._receive = receive
         self.until = until
+        """The loop's time at which the request expires."""
         self.answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
     def receive(self, index: str, reply: Reply) -> None:
-        """Take a reply."""
         del index
         if not self.answer.done() and self._receive(reply):
             self.answer.set_result(reply)
 
     def fail(self, error: Exception) -> None:
-        """End the request with an error."""
         if not self.answer.done():
             self.answer.set_exception(error)
 
     def deny(self, subject: str) -> None:
-        """End the request if it has this subject."""
+        """Fail if the server denies this subject, which it writes in lower-case letters."""
         if self._subject.lower() == subject:
             self.fail(_denied(self._subject))
 
 
 class _Wave:
-    """Several messages with one reply each, and one future for all of them."""
+    """Several messages with one reply each, and one future for all."""
 
     __slots__ = ("_left", "_messages", "answers", "end", "until")
 
@@ -102,7 +84,6 @@ class _Wave:
         self.end: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
 
     def receive(self, index: str, reply: Reply) -> None:
-        """Take the reply to one message."""
         self._settle(int(index), reply)
 
     def fail(self, error: Exception) -> None:
@@ -111,7 +92,6 @@ class _Wave:
             self.end.set_result(error)
 
     def deny(self, subject: str) -> None:
-        """Fail the messages that have this subject."""
         for number, message in enumerate(self._messages):
             if message.subject.lower() == subject:
                 self._settle(number, _denied(message.subject))
@@ -135,7 +115,7 @@ class Requests:
         self._inbox = ""  # created after the client is connected, because only then it knows its prefix
         self._is_subscribed = False
         self._tokens = itertools.count(1)
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, _Single | _Wave] = {}
         """Pending requests by token, in the order of their expiry."""
         self._sweeper: asyncio.TimerHandle | None = None
         self.is_abandoned = False
@@ -170,19 +150,11 @@ class Requests:
                 request.deny(subject)
 
     async def ask(self, message: Outgoing, *, after: Sequence[Outgoing] = ()) -> Reply:
-        """Send a message after others that have no replies; return its reply.
-
-        Raises:
-            LogUnavailable: there was no reply.
-        """
+        """Send a message after others that have no replies; return its reply."""
         return await self._ask(message, lambda _: True, after)
 
     async def ask_many(self, message: Outgoing) -> tuple[list[Reply], Reply]:
-        """Send a message; return its replies, and the status message that ends them.
-
-        Raises:
-            LogUnavailable: the replies did not end in time.
-        """
+        """Send a message; return its replies, and the status message that ends them."""
         replies: list[Reply] = []
 
         def receive(reply: Reply) -> bool:
@@ -235,7 +207,7 @@ class Requests:
             raise NoResponder(message.subject)
         return answer
 
-    def _register(self, request: _Pending, loop: asyncio.AbstractEventLoop) -> str:
+    def _register(self, request: _Single | _Wave, loop: asyncio.AbstractEventLoop) -> str:
         token = str(next(self._tokens))
         self._pending[token] = request
         if self.is_abandoned:
@@ -275,11 +247,7 @@ class Requests:
 
 
 def _check_subjects(messages: Sequence[Outgoing]) -> None:
-    """Reject messages with a subject that the server would answer by ending the connection.
-
-    Raises:
-        RequestRefused: the server's line for a command has no room for a subject.
-    """
+    """Reject messages with a subject that the server would answer by ending the connection."""
     for message in messages:
         if len(message.subject) > _SHORT_SUBJECT and len(message.subject.encode()) > MAX_WIRE_SUBJECT_BYTES:
             reason = f"a subject has at most {MAX_WIRE_SUBJECT_BYTES:,} bytes on the wire"

@@ -61,31 +61,23 @@ class PublicTransport:
         self._client = client
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
-        """Publish messages in order."""
         for subject, body, headers, reply in messages:
             await self._client.publish(subject, body, reply=reply, headers=headers)
 
     async def listen(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
-        """Subscribe, and call `receive` for each message in order."""
-
         async def pass_on(message: Msg) -> None:
             receive(message.subject, message.reply, message.data, message.headers)
 
         return await self._client.subscribe(subject, queue=queue, cb=pass_on)
 
     async def acknowledge(self, messages: Sequence[Msg]) -> None:
-        """Acknowledge delivered messages."""
         check_unsettled(messages)
         for message in messages:
             await message.ack()
 
 
 def check_unsettled(messages: Sequence[Msg]) -> None:
-    """Reject messages if any of them is settled already.
-
-    Raises:
-        MsgAlreadyAckdError: it is.
-    """
+    """Reject messages if any is settled already."""
     for message in messages:
         if message.is_acked:
             raise MsgAlreadyAckdError(message)

@@ -104,12 +104,9 @@ def too_large(message: Outgoing, limit: int) -> MessageTooLarge | None:
 
 
 def status_of(message: Reply) -> str | None:
-    """Return the status of a status message ("404"); None for any other message.
-
-    A stored message without a body is not a status message.
-    """
+    """Return the status of a status message ("404"); None for any other message."""
     headers = message.headers
-    if headers is None or message.data or SEQUENCE in headers:
+    if headers is None or message.data or SEQUENCE in headers:  # a stored message may have no body
         return None
     return headers.get(STATUS)
 

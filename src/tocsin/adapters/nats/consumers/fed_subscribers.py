@@ -40,10 +40,7 @@ class FedSubscribers:
     """
 
     def __init__(self, broker: NatsBroker, names: Names, log: str, stages: Sequence[BoundStage]) -> None:
-        """`log`: the name of the stream of commits on the wire.
-
-        `names`: the names of the other streams.
-        """
+        """`log`: the name of the stream of commits on the wire."""
         self._broker = broker
         self._inputs: dict[Stream, list[_Fed]] = {}
         for stage in stages:

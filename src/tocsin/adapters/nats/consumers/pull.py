@@ -83,10 +83,7 @@ class PullInbox:
             raise LogUnavailable(f"{self._next}: {error!r}") from error
 
     async def wait(self, seconds: float, *, beyond: int = 0) -> bool:
-        """Wait up to `seconds` for a status, or for more than `beyond` messages.
-
-        Return whether there are any.
-        """
+        """Wait up to `seconds`; return whether there is a status or more than `beyond` messages."""
         try:
             async with asyncio.timeout(seconds):
                 while len(self.messages) <= beyond and not self.statuses:
@@ -140,11 +137,7 @@ class Received:
     __slots__ = ("_delivered", "_nanoseconds", "_order", "_pending", "_time", "body", "headers", "sequence", "subject")
 
     def __init__(self, message: Msg, names: RelativeNames) -> None:
-        """Parse the reply subject.
-
-        Raises:
-            ValueError: no consumer delivered the message.
-        """
+        """Parse the reply subject; `ValueError`: no consumer delivered the message."""
         tokens = message.reply.split(".")
         if len(tokens) < _SHORT or tokens[1] != "ACK":
             raise ValueError(f"{message.subject}: not delivered by a consumer")
@@ -165,10 +158,7 @@ class Received:
 
     @property
     def order(self) -> int:
-        """The number of this delivery in the consumer, from 1.
-
-        A gap shows that a message was lost.
-        """
+        """The number of this delivery in the consumer; a gap shows a lost message."""
         return int(self._order)
 
     @property
@@ -207,16 +197,13 @@ class NatsDelivery(Received):
         await self._reply(self._transport.acknowledge((self._message,)))
 
     async def nak(self, delay: float) -> None:
-        """Hand the message back; it is redelivered after `delay` seconds."""
         await self._reply(self._message.nak(delay))
 
     async def in_progress(self) -> None:
-        """Restart the acknowledgement wait."""
         await self._reply(self._message.in_progress())
 
     @staticmethod
     async def ack_many(deliveries: Sequence["NatsDelivery"]) -> None:
-        """Acknowledge several messages of one client in one write."""
         first = deliveries[0]
         await first._reply(first._transport.acknowledge([delivery._message for delivery in deliveries]))  # noqa: SLF001 - its own class
 

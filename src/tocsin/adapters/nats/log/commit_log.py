@@ -6,7 +6,7 @@ Each partition has a subject with its own guard.
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,7 +74,6 @@ class NatsCommitLog:
         return sequence
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Return the first message after a sequence, from the leader of the stream."""
         request = json.dumps({"seq": after + 1, "next_by_subj": self.subject(partition)}).encode()
         answer = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", request, absent=wire.NO_MESSAGE_FOUND)
         if answer is None:
@@ -84,17 +83,14 @@ class NatsCommitLog:
         return StoredBody(message["seq"], datetime.fromisoformat(message["time"]), body)
 
     def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
-        """Yield all messages after a sequence until closed."""
         names, filters = _Names(self._stream), [self.subject(partition)]
         return read(self._connection, names, Stream.LOG, filters, after, _bodies)
 
     async def now(self) -> datetime:
-        """Return the time (UTC) of the leader of the stream."""
         answer = await self._connection.manage(f"STREAM.INFO.{self._stream}")
         return datetime.fromisoformat(answer["ts"])
 
     async def purge(self, partition: int, *, upto: int) -> None:
-        """Remove messages up to a sequence, but never the newest."""
         subject = self.subject(partition)
         newest = json.dumps({"last_by_subj": subject}).encode()
         answer = await self._connection.find(f"STREAM.MSG.GET.{self._stream}", newest, absent=wire.NO_MESSAGE_FOUND)
@@ -117,14 +113,11 @@ class NatsTurnChannel:
         self._subject = subject
 
     async def ask(self, name: str) -> None:
-        """See `TurnChannel`."""
         await self._messages.send(self._subject, name.encode())
 
     def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
-        """See `TurnChannel`."""
-
-        def pass_on(_: str, __: str, body: bytes, ___: Mapping[str, str] | None) -> None:
+        def pass_on(body: bytes) -> None:
             if len(body) <= MAX_NAME_BYTES:
                 receive(body.decode(errors="replace"))
 
-        return self._messages.listening(self._subject, pass_on)
+        return self._messages.bodies(self._subject, pass_on)

@@ -60,10 +60,7 @@ class DirectGet:
 
         A long reply comes in pages. A subject that gets a newer message between two of them is in a later page, so that none is missing.
         A later page may come from a replica that is behind the first. It may lack a subject whose newest message the first page left to it,
-        so the reply is read again.
-
-        Raises:
-            LaggingReplica: each attempt got such a page.
+        so the reply is read again, and at last `LaggingReplica` raised.
         """
         portions = (
             filters[first : first + FILTERS_PER_REQUEST] for first in range(0, len(filters), FILTERS_PER_REQUEST)

@@ -57,10 +57,7 @@ class _LostError(Exception):
 
 
 class _MissingError(_LostError):
-    """A message of the stream's leader does not arrive.
-
-    It was removed, or the consumer's replica lags.
-    """
+    """A message of the leader was removed, or the consumer's replica lags."""
 
 
 class _Portion(Protocol):

@@ -22,19 +22,14 @@ _ATTEMPTS: Final = 5
 
 
 class NatsProjections:
-    """Implement `ports.Projections`.
-
-    Any call raises `LogUnavailable` if the server does not answer.
-    """
+    """Implement `ports.Projections`. Lifetimes are rounded up to whole seconds."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """Use the buckets that `provision` created."""
         self._connection = connection
         self._names = names
         self._streams = {bucket: DirectGet(connection, names.bucket_stream(bucket)) for bucket in Bucket}
 
     async def get(self, bucket: Bucket, key: str) -> tuple[bytes, int] | None:
-        """Return a key's value and revision."""
         stored = await self.stored(bucket, key)
         return None if stored is None or is_marker(stored) else (stored.body, stored.sequence)
 
@@ -43,7 +38,6 @@ class NatsProjections:
         return await self._streams[bucket].last(self._names.key(bucket, key))
 
     async def get_each(self, bucket: Bucket, keys: Sequence[str]) -> list[tuple[bytes, int] | None]:
-        """Return each key's value and revision."""
         subjects = [self._names.key(bucket, key) for key in keys]
         valid = [subject for subject in subjects if all(subject.split("."))]  # the server refuses an empty token
         newest = await self._streams[bucket].last_of_each(valid) if valid else ()
@@ -53,10 +47,6 @@ class NatsProjections:
     async def put(
         self, bucket: Bucket, key: str, value: bytes, *, expect: int | None = None, ttl: float | None = None
     ) -> int:
-        """Store a value if the key's revision is `expect`; return the new revision.
-
-        Lifetimes are rounded up to whole seconds.
-        """
         if ttl is not None and ttl <= 0:
             raise ValueError(f"ttl {ttl}: it must be more than 0 seconds")
         headers = _lifetime(ttl)
@@ -75,7 +65,6 @@ class NatsProjections:
         raise SequenceConflict(f"{subject}: markers of removed keys were stored at every try")
 
     async def remove(self, bucket: Bucket, key: str, *, expect: int | None = None) -> None:
-        """Remove a key if its revision is `expect`."""
         try:
             await self._connection.store(self._names.key(bucket, key), b"", _REMOVAL | _guard(expect))
         except SequenceConflict:
@@ -83,11 +72,8 @@ class NatsProjections:
                 raise
 
     async def write(self, bucket: Bucket, writes: Sequence[EntryWrite]) -> list[Written]:
-        """Store or remove several keys in one request.
-
-        A refused write is repeated alone, because a marker has a sequence, and an absent key needs no removal.
-        """
         check_keys(writes)
+        # A refused write is repeated alone, because a marker has a sequence, and an absent key needs no removal.
         results = await self._connection.store_each([self._message(bucket, write) for write in writes])
         return [
             await write_entry(self, bucket, write) if isinstance(result, SequenceConflict) else _written(write, result)
@@ -99,7 +85,6 @@ class NatsProjections:
         return Outgoing(self._names.key(bucket, write.key), write.value or b"", headers)
 
     async def entries(self, bucket: Bucket, keys: str = ">") -> dict[str, bytes]:
-        """Return the keys that a filter covers, and their values."""
         prefix = self._names.key(bucket, "")
         messages = await self._streams[bucket].last_of_each([f"{prefix}{keys}"])
         return {stored.subject[len(prefix) :]: stored.body for stored in messages if not is_marker(stored)}

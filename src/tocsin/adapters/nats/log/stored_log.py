@@ -30,27 +30,21 @@ class NatsStoredLog:
     """Implement `ports.StoredLog`. It survives reconnects, and skips messages that are gone."""
 
     def __init__(self, connection: Connection, names: Names, *, max_lag: float = MAX_LAG_S) -> None:
-        """Use the streams that `provision` created.
-
-        `max_lag`: the seconds for which a read waits for messages that its replicas lack.
-        """
+        """`max_lag`: the seconds for which a read waits for messages that its replicas lack."""
         self._connection = connection
         self._names = names
         self._max_lag = max_lag
 
     async def archived_lines(self, execution_id: str) -> Sequence[StoredMessage]:  # noqa: ARG002 - the port's parameter
-        """Return nothing: the streams alone have no archive."""
         return ()
 
     async def extent(self, stream: Stream) -> Extent:
-        """Return the extent of a stream, as its leader reports it."""
         state = (await self._connection.manage(f"STREAM.INFO.{self._names.stream(stream)}"))["state"]
         return Extent(state["first_seq"], state["last_seq"], state["messages"], state["bytes"])
 
     async def messages(
         self, stream: Stream, *filters: str, after: int | datetime = 0, upto: int
     ) -> AsyncGenerator[Sequence[StoredMessage], None]:
-        """Yield all matching messages up to a sequence."""
         if not upto or (isinstance(after, int) and after >= upto):
             return
         make = partial(_portion, stream)
@@ -84,16 +78,10 @@ class NatsArchiveStore:
     """Implement `ports.ArchiveStore`. `provision` must have created the bucket."""
 
     def __init__(self, connection: Connection, names: Names) -> None:
-        """Use the archive bucket of an installation."""
         self._jetstream: JetStreamContext = connection.client.jetstream()
         self._bucket = names.archive_bucket
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object; it gets its name when all of it is stored.
-
-        Raises:
-            LogUnavailable: the server does not answer.
-        """
         if await self.get(name) == body:
             return
         try:
@@ -102,11 +90,6 @@ class NatsArchiveStore:
             raise LogUnavailable(f"the archive: {error}") from error
 
     async def get(self, name: str) -> bytes | None:
-        """Return an object after comparing its digest; None if it does not exist.
-
-        Raises:
-            LogUnavailable: the server does not answer.
-        """
         try:
             return await self._read(await (await self._store()).get_info(name))
         except (ObjectNotFoundError, ObjectDeletedError, NotFoundError):

@@ -23,16 +23,8 @@ from typing_extensions import override
 
 from ....domain.errors import TocsinError
 from . import process
-from .embedded import (
-    ANY_PORT,
-    HOST,
-    EmbeddedServer,
-    PortTakenError,
-    RunningServer,
-    ServerStartError,
-    Stoppable,
-    running,
-)
+from .embedded import ANY_PORT, HOST, EmbeddedServer, RunningServer, Stoppable, running
+from .process import PortTakenError, ServerStartError
 
 SIZES: Final = (3, 5)
 """Useful numbers of nodes. An even number survives no more deaths than one node fewer; a stream has 5 replicas at most."""
@@ -56,16 +48,13 @@ class ClusterSizeError(TocsinError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedCluster:
-    """Options of a cluster.
+    """Options of a cluster; the others are as in `EmbeddedServer`.
 
     Attributes:
         folder: the parent of the nodes' store directories; created if missing.
         size: the number of nodes, one of `SIZES`.
-        port: the client port of the first node, as in `EmbeddedServer`; the other nodes use any free port.
-        sync_always: flush every write to the disk before acknowledging it.
-        binary: the nats-server program; None for the program that was installed with Tocsin.
+        port: the client port of the first node; the other nodes use any free port.
         ready_within: seconds until a cluster that finds no leader is ended.
-
     """
 
     folder: Path
@@ -76,16 +65,11 @@ class EmbeddedCluster:
     ready_within: float = 60.0
 
     def start(self) -> "RunningCluster":
-        """Start the nodes and return once they form a cluster.
-
-        About 0.3 s on empty stores.
+        """Start the nodes and return once they form a cluster (0.3 s without data).
 
         Raises:
-            StoreInUseError: another cluster uses the folder.
-            PortTakenError: the requested port is in use.
             ServerStartError: a node did not start, or the nodes did not form a cluster in time.
             ClusterSizeError: the size is not one of `SIZES`.
-
         """
         if self.size not in SIZES:
             raise ClusterSizeError(self.size)
@@ -95,10 +79,7 @@ class EmbeddedCluster:
         return self._start_once()
 
     def running(self) -> AbstractAsyncContextManager["RunningCluster"]:
-        """Start the cluster in a thread and stop it at the end.
-
-        Raises the errors of `start`.
-        """
+        """Start the cluster in a thread and stop it at the end."""
         return running(self.start)
 
     def _start_once(self) -> "RunningCluster":
@@ -152,12 +133,7 @@ class Node:
         return self.server.monitoring_url is not None and process.is_healthy(self.server.monitoring_url)
 
     def restart(self) -> None:
-        """Stop the node if it runs, and start it again.
-
-        Raises:
-            ServerStartError: it did not start.
-
-        """
+        """Stop the node if it runs, and start it again."""
         self.server.stop()
         self.server = self._options.start()
 
@@ -187,21 +163,15 @@ class RunningCluster(Stoppable):
         return len(self.nodes) - 1 in peers
 
     def await_complete(self) -> None:
-        """Block until the cluster is complete.
-
-        Raises:
-            ServerStartError: the time is over.
-
-        """
+        """Block until the cluster is complete."""
         deadline = time.monotonic() + self._ready_within
         while not self.is_complete:
             if time.monotonic() > deadline:
                 stores = ", ".join(str(node.server.store_dir) for node in self.nodes)
-                msg = (
+                raise ServerStartError(
                     f"The nodes did not form a cluster within {self._ready_within:g} s. "
                     f"See nats-server.log in each of: {stores}"
                 )
-                raise ServerStartError(msg)
             time.sleep(_POLL_INTERVAL_S)
 
     async def restart_dead_nodes(self, report: Callable[[Node, str], None]) -> None:

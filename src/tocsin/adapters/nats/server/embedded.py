@@ -27,24 +27,11 @@ from .process import (
     BinaryNotFoundError,
     PortTakenError,
     ServerStartError,
-    StoreInUseError,
     end,
     installed_binary,
     launch,
     locked_store,
 )
-
-__all__ = [
-    "ANY_PORT",
-    "HOST",
-    "USUAL_PORT",
-    "EmbeddedServer",
-    "PortTakenError",
-    "RunningServer",
-    "ServerStartError",
-    "StoreInUseError",
-    "running",
-]
 
 HOST: Final = "127.0.0.1"
 USUAL_PORT: Final = 4222
@@ -66,7 +53,6 @@ class EmbeddedServer:
         ready_within: seconds until a server that does not become ready is ended. Reading a store of a million messages
             takes about 1.5 s.
         extra_config: more fields of the server's configuration file; `cluster` adds a node's.
-
     """
 
     store_dir: Path | None = None
@@ -77,22 +63,14 @@ class EmbeddedServer:
     extra_config: Mapping[str, object] = field(default_factory=dict)
 
     def start(self) -> "RunningServer":
-        """Start the server and return once it accepts connections.
-
-        About 15 ms on an empty store.
+        """Start the server and return once it accepts connections (15 ms without data).
 
         Raises:
-            StoreInUseError: another embedded server uses the store directory.
-            PortTakenError: the requested port is in use.
-            BinaryNotFoundError: there is no nats-server program.
-            StoreUnusableError: the store directory cannot be created or written.
-            ServerStartError: the server ended or was not ready in time; the text ends with the last lines of its log.
-
+            ServerStartError: it did not start. Known reasons have classes of their own, such as `PortTakenError`.
         """
         binary = self.binary or installed_binary()
         if not (binary.is_file() and os.access(binary, os.X_OK)):
-            msg = f"{binary} is not an executable file. Name a nats-server program."
-            raise BinaryNotFoundError(msg)
+            raise BinaryNotFoundError(f"{binary} is not an executable file. Name a nats-server program.")
         ephemeral = self.store_dir is None
         store_dir = Path(self.store_dir or tempfile.mkdtemp(prefix="tocsin-nats-")).resolve()
         try:
@@ -106,10 +84,7 @@ class EmbeddedServer:
         return server
 
     def running(self) -> contextlib.AbstractAsyncContextManager["RunningServer"]:
-        """Start the server in a thread and stop it at the end.
-
-        Raises the errors of `start`.
-        """
+        """Start the server in a thread and stop it at the end."""
         return running(self.start)
 
     def _launch(self, binary: Path, store_dir: Path, lock: int, *, ephemeral: bool) -> "RunningServer":
@@ -129,8 +104,9 @@ class EmbeddedServer:
             except PortTakenError as error:
                 if self.port is None and port != ANY_PORT:
                     continue
-                msg = f"Port {port} is in use. Stop the program that listens there, or use --port 0 for any free port."
-                raise PortTakenError(msg) from error
+                raise PortTakenError(
+                    f"Port {port} is in use. Stop the program that listens there, or use --port 0 for any free port."
+                ) from error
             return RunningServer(process, store_dir, urls, ephemeral=ephemeral)
         raise AssertionError
 
@@ -195,10 +171,7 @@ class RunningServer(Stoppable):
 
 @contextlib.asynccontextmanager
 async def running(start: Callable[[], S]) -> AsyncIterator[S]:
-    """Call `start` in a thread, and stop its result in a thread at the end.
-
-    Raises the errors of `start`.
-    """
+    """Call `start` in a thread, and stop its result in a thread at the end."""
     starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
         server = await asyncio.shield(starting)

@@ -96,29 +96,24 @@ def locked_store(store_dir: Path) -> Iterator[int]:
     """Create a store directory and lock it; yield the descriptor that holds the lock.
 
     The lock file is never removed: otherwise two servers could lock two different files of the same name.
-
-    Raises:
-        StoreInUseError: a server holds the lock.
-        StoreUnusableError: the directory cannot be created or written.
-
     """
     path = store_dir / "nats-server.lock"
     try:
         store_dir.mkdir(parents=True, exist_ok=True)
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        msg = f"The store directory cannot be used: {error}. Choose a directory that you can write to."
-        raise StoreUnusableError(msg) from error
+        raise StoreUnusableError(
+            f"The store directory cannot be used: {error}. Choose a directory that you can write to."
+        ) from error
     try:
         deadline = time.monotonic() + _LOCK_TIMEOUT_S
         while not _try_lock(lock):
             if time.monotonic() > deadline:
                 owner = path.read_text(encoding="utf-8").strip() or "still starting"
-                msg = (
+                raise StoreInUseError(
                     f"{store_dir} is in use by another embedded nats-server ({owner}). "
                     "Connect to that server, stop it, or choose another store directory."
                 )
-                raise StoreInUseError(msg)
             time.sleep(_POLL_INTERVAL_S)
         os.truncate(lock, 0)
         yield lock
@@ -140,19 +135,8 @@ def launch(
     """Start a server; return its process and the URLs by protocol, once it accepts connections.
 
     The server writes its URLs to a file in the store directory as soon as all of its ports are open. This is how it
-    chooses a free port without a race.
-
-    Args:
-        command: the server's program and arguments.
-        store_dir: the directory of the log and of the file with the URLs.
-        lock: the descriptor that holds the directory's lock.
-        ephemeral: remove the directory if the owner dies without stopping the server.
-        timeout_s: seconds until a server that does not become ready is ended.
-
-    Raises:
-        PortTakenError: another program listens on one of the server's ports.
-        ServerStartError: the server ended, or was not ready in time.
-
+    chooses a free port without a race. `lock`: the descriptor that holds the directory's lock. `ephemeral`: remove the directory if the owner
+    dies without stopping the server.
     """
     for stale in store_dir.glob("*.ports"):
         stale.unlink()
@@ -213,12 +197,7 @@ def end(process: subprocess.Popen[bytes], timeout_s: float) -> None:
 
 
 def installed_binary() -> Path:
-    """Find the nats-server that was installed with Tocsin, or else one on the PATH.
-
-    Raises:
-        BinaryNotFoundError: neither exists.
-
-    """
+    """Find the nats-server that was installed with Tocsin, or else one on the PATH."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for file in metadata.files(_WHEEL) or ():
             path = Path(os.fspath(file.locate()))
@@ -226,8 +205,9 @@ def installed_binary() -> Path:
                 return path.resolve()
     on_path = shutil.which(_PROGRAM)
     if on_path is None:
-        msg = f"No {_PROGRAM} was found. Install the package {_WHEEL}, or put {_PROGRAM} on the PATH."
-        raise BinaryNotFoundError(msg)
+        raise BinaryNotFoundError(
+            f"No {_PROGRAM} was found. Install the package {_WHEEL}, or put {_PROGRAM} on the PATH."
+        )
     return Path(on_path)
 
 
@@ -249,7 +229,7 @@ class Version(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Version":
-        """Read what `str` writes."""
+        """Read the text of `str`."""
         return cls(*map(int, text.split(".")))
 
     @override
@@ -272,7 +252,7 @@ SENDS_MESSAGES: Final = Version(2, 15, 1)
 STOPS_AT_HEADERS: Final = Version(2, 14, 0)
 """The oldest nats-server that stops a stream of several replicas at a wrong `Nats-Expected-Last-Msg-Id`.
 
-It proposes the message to the replicas, and none of them can apply it, also after a restart.
+It proposes the message to the replicas, and no replica can apply it, also after a restart.
 """
 
 
@@ -282,10 +262,7 @@ def is_healthy(url: str) -> bool:
 
 
 def connected_peers(url: str) -> int | None:
-    """Count the other nodes that a cluster's leader is connected to.
-
-    None if this server does not lead or answer.
-    """
+    """Count the other nodes that a cluster's leader is connected to; None: no leader."""
     body = _get(url, "/jsz")
     cluster: dict[str, Any] = from_json(body).get("meta_cluster", {}) if body else {}
     replicas = cluster.get("replicas") or ()
@@ -301,7 +278,7 @@ def server_variables(url: str) -> dict[str, Any] | None:
 
 
 def server_health(url: str) -> list[dict[str, Any]]:
-    """Return what a server finds unhealthy (`/healthz`); nothing if it does not answer."""
+    """Return the faults that a server finds (`/healthz`); nothing if it does not answer."""
     body = _get(url, "/healthz?details=true", statuses=(http.client.OK, http.client.SERVICE_UNAVAILABLE))
     return (from_json(body).get("errors") or []) if body else []
 
