@@ -5,7 +5,7 @@ Reads are at most so far ahead of the taken inputs, and go once to the ends of t
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from ..domain.commit import Position
@@ -27,7 +27,7 @@ class Intake:
     def __init__(self, floor: Callable[[Stream], int], streams: Iterable[Stream] = Stream) -> None:
         """`floor` returns the sequence of a stream up to which its inputs are taken."""
         self._floor = floor
-        self._begun = {stream: asyncio.Event() for stream in streams}
+        self._begun = {stream: asyncio.Event() for stream in sorted(streams)}
         self._ahead: dict[Stream, deque[tuple[int, int, int]]] = {}
         """The batches that are ahead of the floor, by stream: the last sequence, the number of inputs, and their bytes."""
         self._inputs: Counter[Stream] = Counter()
@@ -36,10 +36,11 @@ class Intake:
         self._ends: dict[Stream, int] = {}
         self._freed = asyncio.Event()
 
-    def begin(self, streams: Iterable[Stream]) -> None:
+    def begin(self, streams: Collection[Stream]) -> None:
         """Have streams read from now on: a standby reads nothing before it leads."""
-        for stream in self._begun.keys() & streams:
-            self._begun[stream].set()
+        for stream, begun in self._begun.items():
+            if stream in streams:
+                begun.set()
 
     def reads(self, stream: Stream) -> bool:
         """Return whether a stream is read."""
