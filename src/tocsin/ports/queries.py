@@ -155,11 +155,7 @@ class _ListQuery:
     """The namespaces of the jobs; None: all jobs. Cursors then name no row of others, and no row of others fills a page."""
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            InvalidQuery: a field is invalid.
-        """
+        """Validate the fields."""
         if not 1 <= self.limit <= MAX_LIMIT:
             raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_LIMIT:,}")
         for field, time in (("since", self.since), ("until", self.until)):
@@ -191,11 +187,7 @@ class _ListQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionQuery(_ListQuery):
-    """A query for executions. A field that is None filters nothing.
-
-    Raises:
-        InvalidQuery: a field is invalid.
-    """
+    """A query for executions. A field that is None filters nothing."""
 
     status: Status | None = None
     trigger: str | None = None
@@ -208,11 +200,7 @@ class ExecutionQuery(_ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQuery(_ListQuery):
-    """A query for dead letters. A field that is None filters nothing.
-
-    Raises:
-        InvalidQuery: a field is invalid.
-    """
+    """A query for dead letters. A field that is None filters nothing."""
 
     unresolved: bool = False
     pattern: str | None = None
@@ -268,11 +256,7 @@ class NotificationQuery:
     limit: int = USUAL_LIMIT
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            InvalidQuery: a field is invalid.
-        """
+        """Validate the fields."""
         if not 1 <= self.limit <= MAX_NOTIFICATIONS:
             raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_NOTIFICATIONS:,}")
         text = self.cursor

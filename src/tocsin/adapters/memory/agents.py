@@ -11,10 +11,8 @@ from ...ports import (
     LogUnavailable,
     MessageTooLarge,
     ReceiveAbsence,
-    ReceiveCommand,
-    ReceiveEnds,
+    ReceiveBody,
     ReceiveHoldList,
-    ReceiveTask,
 )
 
 MAX_BYTES = 1_048_576
@@ -36,9 +34,9 @@ class InMemoryAgentChannel:
         self.connections = 1
         """Set it to 0 to cut the connection, and to another number to restore it."""
         self._keepers: list[ReceiveHoldList] = []
-        self._agents: list[tuple[str, str, ReceiveCommand]] = []
-        self._takers: list[tuple[str, str, ReceiveTask]] = []
-        self._informed: list[tuple[str, str, ReceiveEnds]] = []
+        self._agents: list[tuple[str, str, ReceiveBody]] = []
+        self._takers: list[tuple[str, str, ReceiveBody]] = []
+        self._informed: list[tuple[str, str, ReceiveBody]] = []
         self._absences: list[ReceiveAbsence] = []
         self._called: list[Callable[[], None]] = []
 
@@ -63,7 +61,7 @@ class InMemoryAgentChannel:
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         self._send(self._agents, name, agent_id, body)
 
-    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
+    def commands(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return listening(self._agents, (name, agent_id, _in_this_context(receive)))
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -78,13 +76,13 @@ class InMemoryAgentChannel:
                 absent(task.agent_id, task.number)
         return [task for task in tasks if len(task.body) > MAX_BYTES]
 
-    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+    def tasks(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return listening(self._takers, (name, agent_id, _in_this_context(receive)))
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         self._send(self._informed, name, agent_id, body)
 
-    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+    def ends(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return listening(self._informed, (name, agent_id, _in_this_context(receive)))
 
     def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:
@@ -98,9 +96,7 @@ class InMemoryAgentChannel:
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         return listening(self._called, receive)
 
-    def _send(
-        self, listeners: Sequence[tuple[str, str, ReceiveCommand]], name: str, agent_id: str, body: bytes
-    ) -> None:
+    def _send(self, listeners: Sequence[tuple[str, str, ReceiveBody]], name: str, agent_id: str, body: bytes) -> None:
         self._check(body)
         for of_name, of_id, receive in tuple(listeners):
             if (of_name, of_id) == (name, agent_id):

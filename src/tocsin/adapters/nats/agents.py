@@ -6,7 +6,7 @@ from typing import Final
 
 from nats.errors import Error as NatsError
 
-from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveCommand, ReceiveEnds, ReceiveHoldList, ReceiveTask
+from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveBody, ReceiveHoldList
 from .client import wire
 from .client.connection import Connection
 from .client.connection_end import CLOSING_ERRORS
@@ -79,7 +79,7 @@ class NatsAgentChannel:
         """See `AgentChannel`."""
         await self._messages.send(self._names.agent_commands(name, agent_id), body)
 
-    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
+    def commands(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
         return self._messages.listening(self._names.agent_commands(name, agent_id), _bodies(receive))
 
@@ -103,7 +103,7 @@ class NatsAgentChannel:
             raise LogUnavailable(f"no task can be handed over: {error!r}") from error
         return refused
 
-    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+    def tasks(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
         return self._messages.listening(self._names.agent_tasks(name, agent_id), _bodies(receive))
 
@@ -111,7 +111,7 @@ class NatsAgentChannel:
         """See `AgentChannel`."""
         await self._messages.send(self._names.agent_ends(name, agent_id), body)
 
-    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+    def ends(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """See `AgentChannel`."""
         return self._messages.listening(self._names.agent_ends(name, agent_id), _bodies(receive))
 
