@@ -12,9 +12,8 @@ from ..domain import agent, agent_grants
 from ..domain.agent_grants import EVERY, EveryShardGranted, TooManyGrants
 from ..domain.events import OF_THE_NAME, Actor, AgentGranted, QueueGrant, Recorded
 from ..ports import EventLog
-from .documents import Document
+from .documents import Document, Take, unlimited
 from .operations.errors import OperationError
-from .scope_decisions import Take, unlimited
 
 GrantVerb: TypeAlias = Literal["allow", "revoke"]
 _QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")

@@ -15,10 +15,10 @@ from ..domain.queue_backlog import QueueBacklog
 from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
-from . import executor_leader, shards
+from . import shards
+from .documents import Take, decide, unlimited
 from .operations.errors import NotFound
 from .policies import Policies
-from .scope_decisions import Take, decide, unlimited
 
 
 class AgentRegistry:
@@ -48,7 +48,7 @@ class AgentRegistry:
             now = await self._log.now()
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
-        records = await shards.marked(self._log, await executor_leader.marked(self._log, records))
+        records = await shards.with_shards(self._log, await shards.with_leader(self._log, records))
         if any(record.kind == "agent" for record in records):
             ceiling = (await Policies(self._log).newest()).policy.max_concurrent_jobs
             records = [

@@ -1,14 +1,51 @@
-"""Documents of the installation: each version is one event with the whole declaration.
+"""Decisions of operators in one scope of the ledger, and documents that consist of them.
 
-The documents are the shard map, the namespaces, the policy, the silences, and the grants of a name. The sequence of an event is its version.
+Each version of a document is one event with the whole declaration. The documents are the shard map, the namespaces, the policy, the silences, and the grants of a name. The sequence of an event is its version.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 from ..domain.events import Actor, Message, Recorded, newest_of
-from ..ports import Clock, EventLog, SequenceConflict
-from .scope_decisions import Take, decide, unlimited
+from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, SequenceConflict
+
+TRIES: Final = 5
+"""Tries to append a decision while other operators or stages decide in the scope."""
+
+Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
+"""Takes the room for events that are about to be stored, or refuses them."""
+
+
+async def unlimited(_: Sequence[Message]) -> None:
+    """Take no room: there is no limit."""
+
+
+F = TypeVar("F", bound=Message)
+Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
+
+
+async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take = unlimited) -> Sequence[F]:
+    """Decide by the events of a scope; store and return the event, if any.
+
+    `take` takes the room for the event.
+
+    Raises:
+        LogUnavailable: the log did not answer, or other writers were faster each time.
+    """
+    for _ in range(TRIES):
+        stored = await log.load(scope)
+        facts = await decision(stored)
+        if facts:
+            await take(facts)
+            take = unlimited
+        try:
+            for fact in facts:
+                await log.append(fact, expect=stored[-1].sequence if stored else 0)
+        except OutdatedState:
+            continue
+        return facts
+    raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
+
 
 RECENT_S: Final = 1.0
 """The age up to which `Recent` returns a version that was read before."""

@@ -11,8 +11,8 @@ from ..domain.events import Actor, Message, QueueFact, Recorded
 from ..domain.queue import Queue
 from ..ports import EventLog
 from ..subjects import Stream
-from .change_room import ChangeRoom
-from .scope_decisions import Take, decide, unlimited
+from .daily_room import ChangeRoom
+from .documents import Take, decide, unlimited
 
 
 @dataclass(frozen=True, slots=True)

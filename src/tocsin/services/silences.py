@@ -23,9 +23,8 @@ from ..domain.silence import (
 )
 from ..domain.text import counted
 from ..ports import Clock, EventLog
-from .documents import Document
+from .documents import Document, Take, unlimited
 from .operations.errors import NotFound, OperationError
-from .scope_decisions import Take, unlimited
 
 _DAY_S = 86_400
 

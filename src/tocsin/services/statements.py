@@ -39,9 +39,8 @@ from .jobs.registry import TRIES, RequestName
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
-from .select import SysDatabase
+from .select import CellRow, SysDatabase, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
-from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
 
 MAX_ROWS: Final = 1_000
 """The rows of an answer."""

@@ -16,9 +16,9 @@ from ... import bootstrap
 from ...bootstrap.operators import recorded_history, status_of
 from ...domain.text import counted, printable
 from ...engine.stage_leases import lease_of
-from ...services.execution_stats import Statistics, statistics
 from ...services.health import Finding, Status, examine
 from ...services.health.status import as_json, problems_of
+from ...services.overview import Statistics, statistics
 from ..input.values import instant
 from ..output.format import local, seconds
 from ..output.tables import table

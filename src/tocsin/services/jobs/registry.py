@@ -20,12 +20,10 @@ from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
-from ..change_room import ChangeRoom
-from ..daily_room import require_room
-from ..documents import Recent
+from ..daily_room import ChangeRoom, require_room
+from ..documents import Recent, Take, unlimited
 from ..namespaces import Namespaces
 from ..policies import Policies
-from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of

@@ -8,5 +8,4 @@ The decision on an instant is the verdict of `domain.replay`. Of an instant that
 
 from .model import *
 from .reader import *
-from .revisions import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once
