@@ -221,9 +221,3 @@ async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
             continue  # of a newer version
         by_queue[backlog.queue] = backlog
     return by_queue
-
-
-async def readers(log: EventLog, projections: Projections, queues: Sequence[str]) -> dict[str, int]:
-    """Return the number of agents that take tasks of each queue."""
-    agents = [agent for agent in await AgentRegistry(log, projections).agents() if agent.state is AgentState.ENABLED]
-    return {queue: sum(queue in agent.queues for agent in agents) for queue in queues}

@@ -72,9 +72,7 @@ from tocsin.services.health.checks import (
     clocks,
     commits,
     deadlines,
-    dependencies,
-    notifications,
-    partitions,
+    definitions,
     streams,
     trigger_sources,
 )
@@ -619,7 +617,7 @@ async def test_function_that_no_agent_has(tocsin: Running) -> None:
 
 async def test_partition_without_its_shards(tocsin: Running) -> None:
     it = tocsin.installation
-    assert (await finds(partitions.shards, tocsin))["no-active-shard"].what == "no job runs on shards"
+    assert (await finds(definitions.shards, tocsin))["no-active-shard"].what == "no job runs on shards"
     maps = ShardMaps(it.log)
     await maps.apply([Shard(shard_id="a"), Shard(shard_id="b")])
     await tocsin.apply({"name": "vacuum", "function": "f", "partition": {"shard_set": ["a", "b"]}})
@@ -627,19 +625,19 @@ async def test_partition_without_its_shards(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await it.projections.put(Bucket.DEFINITIONS, "vacuum", registration.encode())
-    assert (await finds(partitions.shards, tocsin))["shard-not-served"].level is Level.OK
+    assert (await finds(definitions.shards, tocsin))["shard-not-served"].level is Level.OK
     await maps.apply([Shard(shard_id="a", state=ShardState.DISABLED), Shard(shard_id="c")])
-    served = (await finds(partitions.shards, tocsin))["shard-not-served"]
+    served = (await finds(definitions.shards, tocsin))["shard-not-served"]
     assert_finding(served, Level.WARN, "2 shards", "`a` (jobs vacuum)", "`b` (jobs vacuum)")
     await maps.apply([Shard(shard_id="a", state=ShardState.DRAINING)])
-    none = (await finds(partitions.shards, tocsin))["no-active-shard"]
+    none = (await finds(definitions.shards, tocsin))["no-active-shard"]
     assert_finding(none, Level.BAD, "1 job on shards (vacuum)", "no active shard")
 
 
 async def test_jobs_that_wait_for_each_other(tocsin: Running) -> None:
     """Two registrations at the same moment may close a circle that each alone did not."""
     it = tocsin.installation
-    assert (await finds(dependencies.circles, tocsin))["dependency-cycle"].level is Level.OK
+    assert (await finds(definitions.circles, tocsin))["dependency-cycle"].level is Level.OK
     await tocsin.apply({"name": "a", "function": "f", "depends_on": [{"job": "free", "within": "1h"}]})
     state, _ = await LedgerReader(it.log).load("a")
     registered = Registration.of(state)
@@ -649,7 +647,7 @@ async def test_jobs_that_wait_for_each_other(tocsin: Running) -> None:
         definition = registered.definition.model_copy(update={"name": name, "depends_on": (waits,)})
         registration = registered.model_copy(update={"definition": definition})
         await it.projections.put(Bucket.DEFINITIONS, name, registration.encode())
-    found = (await finds(dependencies.circles, tocsin))["dependency-cycle"]
+    found = (await finds(definitions.circles, tocsin))["dependency-cycle"]
     assert_finding(found, Level.BAD, "4 jobs wait for each other in a circle: ", "a → b", "c → d")
     assert {"a", "b", "c", "d"} == set(cast("list[str]", found.details["jobs"]))
 
@@ -659,22 +657,22 @@ async def test_shards_without_an_owner(tocsin: Running) -> None:
     await ShardMaps(it.log).apply(
         [Shard(shard_id="a"), Shard(shard_id="b"), Shard(shard_id="c", state=ShardState.DISABLED)]
     )
-    assert (await finds(partitions.owners, tocsin))["shard-without-owner"].level is Level.OK
+    assert (await finds(definitions.owners, tocsin))["shard-without-owner"].level is Level.OK
     for shard in ("a", "c"):
         owner = OwnershipAssigned(resource=f"shard-{shard}", name="mail-1", agent_id=ID, reason="vacant")
         await it.log.append(owner, expect=0)
-    lost = (await finds(partitions.owners, tocsin))["shard-without-owner"]
+    lost = (await finds(definitions.owners, tocsin))["shard-without-owner"]
     assert_finding(lost, Level.BAD, "1 shard", "may own it: a")
     agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, shards=["a", "z"])
     await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
-    found = await finds(partitions.owners, tocsin)
+    found = await finds(definitions.owners, tocsin)
     assert found["shard-without-owner"].level is Level.OK
     assert_finding(found["shard-unknown"], Level.WARN, "1 shard", "does not have: z")
 
 
 async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     log = tocsin.installation.log
-    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+    assert (await finds(backlog.notified, tocsin))["notifications-not-accepted"].level is Level.OK
     at = datetime.now(UTC)
 
     async def answered(number: str, channel: str, *answers: NotificationFact) -> None:
@@ -686,10 +684,10 @@ async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     failed = {"attempt": 1, "error": "status 503", "next_attempt_at": at}
     await answered("n1", "ops", validated(NotificationAttemptFailed, {"job": "vacuum", "id": "n1", **failed}))
     await answered("n2", "mail", NotificationDelivered(job="vacuum", id="n2", attempt=1))
-    refused = (await finds(notifications.delivery, tocsin))["notifications-not-accepted"]
+    refused = (await finds(backlog.notified, tocsin))["notifications-not-accepted"]
     assert_finding(refused, Level.BAD, "`ops` (status 503)")
     await answered("n3", "ops", NotificationDelivered(job="vacuum", id="n3", attempt=1))
-    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+    assert (await finds(backlog.notified, tocsin))["notifications-not-accepted"].level is Level.OK
 
 
 async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
@@ -823,8 +821,8 @@ async def test_calendar_of_a_job_ends(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await tocsin.installation.projections.put(Bucket.DEFINITIONS, "payroll", registration.encode())
-    assert (await finds(doctor.ends, tocsin))["calendar-ends"].level is Level.OK
-    ended = (await finds(doctor.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
+    assert (await finds(definitions.calendars, tocsin))["calendar-ends"].level is Level.OK
+    ended = (await finds(definitions.calendars, tocsin, later=timedelta(days=800)))["calendar-ends"]
     assert_finding(ended, Level.WARN, f"`payroll`: the calendar holidays is known up to {year}-12-31")
 
 
