@@ -18,10 +18,10 @@ from ..domain.daily_use import DailyUse, Need
 from ..domain.errors import TocsinError
 from ..domain.events import Message, Namespace
 from ..domain.namespaces import RESERVED, namespace_of
-from ..ports import Clock, EventLog, Projections, SequenceConflict
+from ..ports import Clock, Projections, SequenceConflict
 from ..subjects import Bucket
 from .documents import Recent, Take
-from .namespaces import NamespaceMap, Namespaces, use_of
+from .namespaces import NamespaceMap, use_of
 
 
 class DailyQuotaUsed(TocsinError):
@@ -56,26 +56,8 @@ class DailyQuotaUsed(TocsinError):
         return cls(quota.name, reason, now)
 
 
-async def require_room(namespaces: Recent[NamespaceMap], projections: Projections, clock: Clock, job: str) -> None:
-    """Refuse a trigger beyond a daily quota of the job's namespace.
-
-    Raises:
-        DailyQuotaUsed: there is no room for an execution.
-    """
-    namespace = namespace_of(job)
-    if namespace is None or namespace in RESERVED:
-        return
-    quota = (await namespaces.newest()).get(namespace)
-    if quota is None or not daily_use.has_daily_quota(quota):
-        return
-    now = clock.now()
-    use = await use_of(projections, namespace, now)
-    if not use.fits(Need(1, 1), quota):
-        raise DailyQuotaUsed.of_jobs(quota, use, 1, now)
-
-
 async def without_room(
-    log: EventLog, projections: Projections, clock: Clock, jobs: Iterable[str]
+    namespaces: Recent[NamespaceMap], projections: Projections, clock: Clock, jobs: Iterable[str]
 ) -> dict[str, DailyQuotaUsed]:
     """Return the namespaces without room for all of their jobs, by name.
 
@@ -86,7 +68,7 @@ async def without_room(
     if not wanted:
         return full
     now = clock.now()
-    for quota in (await Namespaces(log).newest()).namespaces:
+    for quota in (await namespaces.newest()).namespaces:
         number = wanted[quota.name]
         if not number or not daily_use.has_daily_quota(quota):
             continue

@@ -8,7 +8,7 @@ been stored, and might run a step twice. So an open execution is cancelled first
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from .. import subjects
@@ -193,16 +193,7 @@ _REPAIRS = "repair."
 
 
 def _voided(message: FoundMessage, by: Actor | None, reason: str | None) -> Voided:
-    return Voided(
-        stream=message.stream,
-        sequence=message.sequence,
-        subject=message.subject,
-        stored_at=message.stored_at,
-        found=message.found,
-        digest=message.digest,
-        by=by,
-        reason=reason,
-    )
+    return Voided(**asdict(message), by=by, reason=reason)
 
 
 async def _void(log: EventLog, message: FoundMessage, by: Actor | None, reason: str | None) -> bool:

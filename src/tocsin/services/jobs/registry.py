@@ -20,7 +20,7 @@ from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
-from ..daily_room import ChangeRoom, require_room
+from ..daily_room import ChangeRoom, without_room
 from ..documents import Recent, Take, unlimited
 from ..namespaces import Namespaces
 from ..policies import Policies
@@ -288,7 +288,8 @@ class Registry:
         subject = subjects.trigger(job, execution_id)
         if asking and asking.is_retried and await self._log.tail(subject):
             return execution_id
-        await require_room(self.namespaces, self._projections, self._clock, job)
+        for full in (await without_room(self.namespaces, self._projections, self._clock, [job])).values():
+            raise full
         await self._log.publish(subject, trigger, message_id=execution_id)
         return execution_id
 
