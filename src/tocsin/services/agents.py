@@ -22,7 +22,7 @@ from .policies import Policies
 
 
 class AgentRegistry:
-    """The agents of an installation."""
+    """The agents of an installation. `NotFound`: no worker has a name or id."""
 
     def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log
@@ -34,9 +34,6 @@ class AgentRegistry:
         Workers that do not register are among them.
 
         They are sorted by name and start, and a moment old.
-
-        Raises:
-            NotFound: no worker has this name.
         """
         records: list[AgentRecord] = []
         for body in (await self._projections.entries(Bucket.AGENTS)).values():
@@ -80,9 +77,6 @@ class AgentRegistry:
         `is_bound`: the caller may not enable agents that it does not see.
 
         Return whether that changed anything.
-
-        Raises:
-            NotFound: no worker has this name, and it was never disabled.
         """
         mode: Mode = "enabled" if enabled else "disabled"
         known = await self.agents()
@@ -118,9 +112,6 @@ class AgentRegistry:
         A worker over HTTP drains until it is enabled, because a new process may have its id.
 
         Return those that were not draining. `take` takes the room for each event.
-
-        Raises:
-            NotFound: no worker has this name or id.
         """
         known = await self.agents()
         over_http = await self._switch_over_http(known, name, "draining", by, reason, take)

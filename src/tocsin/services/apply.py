@@ -34,11 +34,7 @@ def owners_of(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
 async def with_defaults(
     operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
 ) -> tuple[JobDefinition, ...]:
-    """Return definitions with the defaults of the policy and the settings.
-
-    Raises:
-        DefinitionError: a schedule has no sense in the default time zone.
-    """
+    """Return definitions with the defaults of the policy and the settings."""
     from ..domain.policy import NO_POLICY  # noqa: PLC0415 - most operations need no policy
 
     try:

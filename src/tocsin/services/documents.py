@@ -73,11 +73,7 @@ class Document(Generic[E, V]):
         raise NotImplementedError
 
     async def newest(self) -> V:
-        """Return the newest version.
-
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
+        """Return the newest version."""
         return self.view(newest_of(await self._log.load(self.scope), self.kind))
 
     async def replace(

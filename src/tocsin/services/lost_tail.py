@@ -54,12 +54,7 @@ class LogEnd:
         self._clock = clock
 
     async def find(self) -> LogHead:
-        """Read the log from the end of its archive, and return its end.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-            ArchiveDamaged: the newest segment cannot be read.
-        """
+        """Read the log from the end of its archive, and return its end."""
         state, _ = await self._archive.state()
         head = LogHead(self._key)
         async for segment in self._archive.back(commits_of(self._partition), state):

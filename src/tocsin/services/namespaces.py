@@ -140,11 +140,7 @@ def _change(
 async def details(
     namespace: Namespace, definitions: Iterable[JobDefinition], projections: Projections, clock: Clock
 ) -> NamespaceDetails:
-    """Return a namespace with what it holds; `definitions` are the jobs that count.
-
-    Raises:
-        LogUnavailable: the bucket of the daily use did not answer.
-    """
+    """Return a namespace with what it holds; `definitions` are the jobs that count."""
     jobs, queues = contents(namespace.name, definitions)
     now = clock.now()
     use = await use_of(projections, namespace.name, now)
@@ -160,11 +156,7 @@ async def details(
 
 
 async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
-    """Return what a namespace has used today, as the planner's process showed it last.
-
-    Raises:
-        LogUnavailable: the bucket did not answer.
-    """
+    """Return what a namespace has used today, as the planner's process showed it last."""
     return (await uses_of(projections, (namespace,), now))[namespace]
 
 

@@ -119,11 +119,7 @@ class Operator(InstallationOperator):
         return await self._registry.plan(definitions, prune=prune)
 
     async def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
-
-        Raises:
-            SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
-        """
+        """Carry out a plan (see `Registry.carry_out`)."""
         await self._registry.carry_out(plan, by=self._by)
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
@@ -148,14 +144,9 @@ class Operator(InstallationOperator):
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """Request an execution now and return its id.
+        """Request an execution now and return its id (see `Registry.trigger`).
 
-        The keys of `input` override those of the definition, and `priority` replaces its own. Requests of a job with one
-        `idempotency_key` make one execution, until 24 hours after its end. The execution continues the trace of the current span
-        of OpenTelemetry, if there is one.
-
-        Raises:
-            DefinitionError: the job does not accept this input.
+        It continues the trace of the current span of OpenTelemetry, if there is one.
         """
         return await self._registry.trigger(
             job,
@@ -169,12 +160,7 @@ class Operator(InstallationOperator):
         )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
-        """Carry out statements about jobs (see `services.statements`).
-
-        Raises:
-            StatementError, DefinitionError: a statement cannot be carried out as it is written.
-            JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
-        """
+        """Carry out statements about jobs (see `StatementRunner.run`)."""
         from ..domain.statements import read_statements  # noqa: PLC0415 - see above
         from .statements import StatementRunner  # noqa: PLC0415
 
@@ -199,11 +185,7 @@ class Operator(InstallationOperator):
         return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
 
     async def what_if(self, question: "Question") -> "WhatIfReport":
-        """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`).
-
-        Raises:
-            InvalidQuery, OperationError: the question is invalid or too large.
-        """
+        """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`)."""
         from .what_if import WhatIf  # noqa: PLC0415 - see above
 
         jobs = await self.jobs() if question.capacity else ()
@@ -255,11 +237,7 @@ class Operator(InstallationOperator):
         await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}", check=is_unchanged)
 
     async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
-        """Plan a backfill (see `operations.backfill.plan`).
-
-        Raises:
-            OperationError: the job cannot be backfilled for this span.
-        """
+        """Plan a backfill (see `operations.backfill.plan`)."""
         return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
     def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
@@ -320,12 +298,7 @@ class Operator(InstallationOperator):
         again: bool = False,
         failed_only: bool = False,
     ) -> Replay:
-        """Run failed work again (see `operations.dead_letters.replay`).
-
-        Raises:
-            OperationError: it cannot be replayed, or needs `again`.
-            DefinitionError: the job does not accept the input.
-        """
+        """Run failed work again (see `operations.dead_letters.replay`)."""
         return await dead_letters.replay(
             self._log,
             given,

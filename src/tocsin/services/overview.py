@@ -139,7 +139,7 @@ async def open_executions(
 ) -> OpenExecutions:
     """Return the open executions that a caller sees.
 
-    `namespaces`: those to which the caller is bound; None: all.
+    `namespaces` of the caller; None: all.
     """
     running, is_all_running = await _oldest(summaries, "running", sees, namespaces)
     pending, is_all_pending = await _oldest(summaries, "pending", sees, namespaces)
@@ -330,7 +330,7 @@ async def statistics(
 ) -> Statistics:
     """Count the executions that were scheduled since an instant (UTC), and their recoveries.
 
-    `sees` decides which executions count, and `namespaces` are those to which the caller is bound; None: all.
+    `sees` decides which executions count, and `namespaces` are the namespaces of the caller; None: all.
     """
     found = await summaries.hand_overs(since, limit=MAX_COUNTED, job=job, namespaces=namespaces)
     successful = lost = pending = 0

@@ -123,9 +123,6 @@ async def void_unreadable(
     """Void unreadable events together with the cancellation of each execution that is open.
 
     Return how many were not voided before, and the ids of the executions.
-
-    Raises:
-        LogUnavailable: the log did not answer, or other writers changed an execution meanwhile.
     """
     by_scope: dict[str, list[FoundMessage]] = {}
     for message in messages:

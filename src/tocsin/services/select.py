@@ -1,7 +1,8 @@
 """SELECT over the tables `sys.…` of scratchbird (§9).
 
-A process has a database in memory for one statement. SQLite runs the statement over rows that were copied for it (`select_process`), so that no statement reaches the history, the files or the
-rows that the caller may not see. An authorizer allows reading of these tables and a list of functions, and nothing else.
+A process has a database in memory for one statement. SQLite runs the statement over rows that were copied for it
+(`select_process`), so that no statement reaches the history, the files or the rows that the caller may not see. An authorizer
+allows reading of these tables and a list of functions, and nothing else.
 The size of the statement, of each value and of the answer is limited, and so are the work and the memory.
 """
 
@@ -230,16 +231,13 @@ class Selected:
 class SysDatabase:
     """A process with a database for one statement. Threads use it one after the other.
 
-    So neither the memory nor the limits of a statement concern the databases of this process.
+    So neither the memory nor the limits of a statement concern the databases of this process. A statement that is too long, fails,
+    needs too much work, or does more than to read the tables raises `StatementError`. `ServerBusy`: no process can be started, or
+    it was ended, because it took too long or the machine has no memory.
     """
 
     def __init__(self, statement: str, place: Place) -> None:
-        """Start the process of a statement.
-
-        Raises:
-            StatementError: the statement is too long.
-            ServerBusy: no process can be started.
-        """
+        """Start the process of a statement."""
         self._statement = statement
         self._place = place
         self._read = frozenset[str]()
@@ -259,12 +257,7 @@ class SysDatabase:
         self._timer.start()
 
     def check(self) -> frozenset[str]:
-        """Check the statement over the empty tables; return the tables that it reads.
-
-        Raises:
-            StatementError: SQLite cannot read it, or it does more than to read the tables.
-            ServerBusy: as for `select`.
-        """
+        """Check the statement over the empty tables; return the tables that it reads."""
         self._send(
             statement=self._statement, tables=TABLES, functions=[*_FUNCTIONS], limits=[*_LIMITS.items()], **_BOUNDS
         )
@@ -272,12 +265,7 @@ class SysDatabase:
         return self._read
 
     def select(self, tables: Mapping[str, Iterable[CellRow]]) -> Selected:
-        """Return the answer over the rows of some tables.
-
-        Raises:
-            StatementError: the statement fails, or needs too much work.
-            ServerBusy: the process was ended, because it took too long or the machine has no memory.
-        """
+        """Return the answer over the rows of some tables."""
         for table, rows in tables.items():
             remaining = iter(rows)
             while portion := [*islice(remaining, ROWS_AT_ONCE)]:

@@ -34,11 +34,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, party: str) -> AsyncIterator[None]:
-        """Wait for a place, and keep it until the context ends.
-
-        Raises:
-            ServerBusy: too many requests of the party wait already.
-        """
+        """Wait for a place, and keep it until the context ends."""
         await self.begin(party)
         try:
             yield

@@ -169,12 +169,7 @@ _SILENT: Final = frozenset({"paused", "disabled"})
 
 
 def judge(past: Past, moment: datetime) -> tuple[Answer, ...]:
-    """Return the decision on an instant; several if a (naive) local time came twice.
-
-    Raises:
-        JobNotFound: no event mentions the job.
-        ScheduleError: its schedule is no longer valid.
-    """
+    """Return the decision on an instant; several if a (naive) local time came twice."""
     if moment.tzinfo is not None:
         return (_judged(past, moment),)
     return tuple(
@@ -188,10 +183,6 @@ def default_instant(past: Past) -> datetime:
 
     It is the latest instant that the schedule named since the job was registered. If a pause, a disabling or a deletion came after it, or the job was
     not due before, it is a later instant, whose answer names that reason: the next occurrence, or just after now.
-
-    Raises:
-        JobNotFound: no event mentions the job.
-        ScheduleError: its schedule is no longer valid.
     """
     newest, last, soon = past.regimes[-1], past.latest(), past.now + _SECOND
     schedule = newest.schedule

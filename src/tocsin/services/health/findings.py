@@ -74,11 +74,7 @@ class CheckContext:
     """All jobs; None: no check has read them yet."""
 
     async def registrations(self) -> Sequence[Registration]:
-        """Return all jobs, which several checks examine; they are read once.
-
-        Raises:
-            LogUnavailable: the bucket did not answer.
-        """
+        """Return all jobs, which several checks examine; they are read once."""
         if self._registrations is None:
             self._registrations = await registrations_of(self.target)
         return self._registrations

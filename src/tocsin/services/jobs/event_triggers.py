@@ -22,9 +22,6 @@ async def check_trigger_circles(
 
     `load` and `may_see`: as for `check_dependencies`. The event listener starts nothing for a circle that two registrations at the same
     moment close.
-
-    Raises:
-        DefinitionError: there is a circle.
     """
     graph: dict[str, Sequence[str]] = {
         name: started_by(definition) for name, definition in definitions.items() if definition.triggers

@@ -1,7 +1,7 @@
 """Filters of a list of jobs, and the fields of every job that they compare.
 
-Jobs are kept in blocks by name, and a block knows what its jobs have together. So a filter looks only at the jobs of few blocks.
-With 100,000 jobs, reaching each of them in memory takes longer than all comparisons.
+Jobs are kept in blocks by name, and a block knows the common fields of its jobs. So a filter looks only at the jobs of few blocks.
+With 100,000 jobs, to reach each job in memory takes longer than all comparisons.
 """
 
 from bisect import bisect_right
@@ -39,9 +39,9 @@ class _Keys(NamedTuple):
 
 
 class _Block:
-    """The jobs whose names are in one range, and what they have together.
+    """The jobs in one range of names, and their common texts, queues and owners.
 
-    A job that was removed may still be a part of what they have together: then the block is looked at in vain.
+    A removed job may still be a part of these: then the block is looked at in vain.
     """
 
     __slots__ = ("_has_long", "_is_known", "_is_sorted", "_owners", "_queues", "_text", "jobs")
@@ -227,7 +227,7 @@ class JobFilter:
     def candidates(
         self, jobs: Sequence[Job], keys: SearchKeys, instants: NextInstants, effort: Effort
     ) -> Sequence[Job]:
-        """Return the jobs that may meet the conditions, from what is kept of them.
+        """Return the jobs that may meet the conditions, from the fields that are kept.
 
         `jobs` and the result are sorted by name.
         """

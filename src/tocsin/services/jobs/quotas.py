@@ -116,9 +116,6 @@ def check_schedule_quotas(
     of paused jobs count too, because no quota is checked when a job is resumed.
 
     `gained`: the instants a day that jobs gain, by namespace that grows, and `named`: the instants a day that schedules of these namespaces name now.
-
-    Raises:
-        DefinitionError: with a problem for each such namespace.
     """
     problems = [
         _problem(wanted, jobs, namespace, named[namespace], limits[namespace])

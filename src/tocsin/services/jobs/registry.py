@@ -258,7 +258,8 @@ class Registry:
         """Request an execution now and return its id.
 
         The keys of `input` override those of the definition, and `priority` replaces its own. Requests of the job with one
-        `idempotency_key` make one execution, and so do requests with one name (`asking`). The execution continues the trace of `traceparent`, if that is valid.
+        `idempotency_key` make one execution, until 24 hours after its end, and so do requests with one name (`asking`). The
+        execution continues the trace of `traceparent`, if that is valid.
 
         Raises:
             DefinitionError: the job does not accept this input.

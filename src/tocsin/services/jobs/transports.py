@@ -1,4 +1,7 @@
-"""The transports of queues, and the work that their workers can do."""
+"""The transports of queues, and the work that their workers can do.
+
+A check raises `DefinitionError` with a problem for each definition that it refuses.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -28,9 +31,6 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
 
     A server acknowledges an event of streams with three replicas after a majority of their servers has it. `bridged`: the
     queues of executors outside, which are no agents, so that none of them can be the executor leader or acknowledge anything.
-
-    Raises:
-        DefinitionError: a stream has too few replicas, or a task would go to a queue of executors outside.
     """
     special = [definition for definition in definitions if definition.job_class != "LOCAL_SAFE"]
     needy = [definition for definition in special if definition.job_class == QUORUM_REQUIRED]
@@ -81,9 +81,6 @@ async def check_partitions(definitions: Collection[JobDefinition], log: EventLog
     """Refuse jobs on shards that the newest map does not have.
 
     Refuse any job with a partition while no shard is active.
-
-    Raises:
-        DefinitionError: names the shards.
     """
     divided = [definition for definition in definitions if definition.partition is not None]
     if not divided:
@@ -123,9 +120,6 @@ def check_sizes(definitions: Iterable[JobDefinition]) -> None:
     """Refuse jobs whose executions might not fit a decision.
 
     Each step of a plan repeats the job's retry policy, and may have a copy of the trigger's input.
-
-    Raises:
-        DefinitionError: a job is too large.
     """
     sizes = {each.name: execution_plan.largest_message_bytes(each) for each in definitions}
     problems = [
@@ -146,9 +140,6 @@ def check_transports(definitions: Iterable[JobDefinition], bridged: Collection[s
     """Refuse built-in functions, bindings and secrets in the queues `bridged` of executors outside.
 
     A secret would be stored in the stream of their tasks, which each of them reads.
-
-    Raises:
-        DefinitionError: a job or a step runs a built-in function in such a queue, or has bindings or a reference to a secret there.
     """
     problems = [
         DefinitionProblem(

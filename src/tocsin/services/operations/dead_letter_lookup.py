@@ -65,7 +65,7 @@ async def find(
 ) -> Letter:
     """Return a dead letter and the status of its replays.
 
-    The arguments are those of `lookup.find`.
+    Arguments: see `lookup.find`.
 
     Raises:
         NotAnId: `given` cannot be the id of a dead letter.
@@ -104,7 +104,7 @@ async def read_letter(
 ) -> Letter | None:
     """Return a dead letter without its replays; None if none has this id.
 
-    `id` is complete. The other arguments are those of `lookup.find`.
+    `id` is complete. Other arguments: see `lookup.find`.
 
     Raises:
         SharedId: dead letters of several jobs have the id, and the job is not known.

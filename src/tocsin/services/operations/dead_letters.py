@@ -70,11 +70,9 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 
     `input`: keys that override those of the failed execution's input. `by` and `reason` are recorded. `again`: replay even if a replay is
     open or the dead letter is resolved. `failed_only`: adopt the steps that completed, and run the rest. `request`: idempotency key, of which
-    a repetition returns the first replay and makes none. The other arguments are those of `dead_letter_lookup.find`.
+    a repetition returns the first replay and makes none. Other arguments and errors: see `dead_letter_lookup.find`.
 
     Raises:
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match, or several jobs have one with this id.
         OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not accept the input.
     """
@@ -143,12 +141,7 @@ async def resolve(
     reason: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
 ) -> Resolution:
-    """Mark a dead letter as resolved. A resolved dead letter stays as it is.
-
-    Raises:
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match, or several jobs have one with this id.
-    """
+    """Mark a dead letter as resolved, unless it is. Arguments and errors: see `replay`."""
     letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)

@@ -65,11 +65,9 @@ async def cancel(
     One that is requested and not planned yet is awaited for some seconds. The id of an occurrence that fanned out cancels the executions on all its shards.
 
     `by` and `reason` are recorded. `only_if` returns whether an execution in this state is cancelled; otherwise it stays as it is. The other
-    arguments are those of `lookup.find`.
+    arguments and errors: see `lookup.find`.
 
     Raises:
-        NotFound: no execution matches.
-        Ambiguous: several executions match.
         OperationError: it is requested, and no stage plans it (`not-planned`).
         SequenceConflict: another writer appended first on each try.
     """
@@ -183,7 +181,7 @@ def check_size(wish: Enqueued) -> None:
 async def taken(log: EventLog, wishes: Sequence[Enqueued], *, fresh: Collection[str] = ()) -> list[int]:
     """Return the indexes of the wishes whose id an execution has, or an earlier wish.
 
-    The arguments are those of `enqueue`.
+    Arguments: see `enqueue`.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -206,7 +204,6 @@ async def request(log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None
 
     Raises:
         Duplicate: some of the ids were requested a moment ago, and others were not.
-        LogUnavailable: as for `enqueue`.
     """
     inputs = [Publish(subject, wish, subject) for wish in wishes for subject in [subjects.subject_of(wish)]]
     with ExitStack() as waiting:

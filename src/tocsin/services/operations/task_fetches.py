@@ -63,9 +63,6 @@ async def _read(log: EventLog, claim: FetchedClaim, facts: Sequence[Recorded[Mes
     """Return the step as its worker holds it; None: the claim is over.
 
     `facts` are the events of the execution, if known.
-
-    Raises:
-        OperationError: the claim is of a holder other than `holder`.
     """
 
     def has_claim(known: Sequence[Recorded[Message]]) -> bool:

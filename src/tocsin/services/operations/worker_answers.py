@@ -72,7 +72,7 @@ async def complete_each(
 ) -> list[Answered | Exception]:
     """Report the success of several steps together.
 
-    Return the execution of each after the decision, or why it was not reported. The arguments are those of `complete`.
+    Return the execution of each after the decision, or why it was not reported. Arguments: see `complete`.
     """
     reports = [_report_on(held, key, result) for held, result in answers]
     with ExitStack() as waiting:

@@ -82,11 +82,7 @@ def _version(fact: Recorded[DefinitionFact]) -> TimelineVersion:
 
 
 async def read_revisions(log: EventLog, job: str) -> list[JobRevision]:
-    """Return all revisions of a job, newest first.
-
-    Raises:
-        JobNotFound: no event mentions the job.
-    """
+    """Return all revisions of a job, newest first."""
     return revisions_of(await read_past(log, job))
 
 
@@ -169,7 +165,6 @@ class TimelineReader:
         """Return the marks of a window, or buckets if they are too many.
 
         Raises:
-            JobNotFound: no event mentions the job, or the caller sees none of its definitions.
             ScheduleError: its schedule is no longer valid.
         """
         past = await self.past(job, sees)

@@ -52,9 +52,6 @@ class PastReader:
         """Return the recorded past of a job.
 
         A job that was not registered, or whose past the caller may not see, has none.
-
-        Raises:
-            InvalidQuery: the jobs of the question have too many recorded events in the window.
         """
         read = await read_all(self.log, *subjects.ledger_subjects(name, *DEFINITIONS), take=self._count)
         definitions = [fact for fact in of_kind(DefinitionFact, read) if fact.time <= self.until]
@@ -70,11 +67,7 @@ class PastReader:
         return RecordedJob(Past(name, definitions, decisions, (), self.until), runs)
 
     async def pauses(self, queue: str) -> list[Pause]:
-        """Return the pauses of a queue up to the end of the window, oldest first.
-
-        Raises:
-            InvalidQuery: the question has too many recorded events.
-        """
+        """Return the pauses of a queue up to the end of the window, oldest first."""
         pauses: list[Pause] = []
         for fact in await self._ledger_events(subjects.queue(queue)):
             if isinstance(fact.message, QueuePaused):

@@ -76,11 +76,7 @@ class Replays:
         }
 
     async def play(self, candidates: Mapping[str, JobDefinition], slots: Slots) -> dict[str, Side]:
-        """Replay the window with other definitions.
-
-        Raises:
-            InvalidQuery: it takes too long, or has too many instants.
-        """
+        """Replay the window with other definitions."""
         since, until = self.window.since, self.window.until
         lookahead, executions = Lookahead(), ExecutionsReplay(since, until, slots)
         decisions: dict[str, list[Decision]] = {}
