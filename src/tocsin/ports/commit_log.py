@@ -1,7 +1,7 @@
 """The log of commits for its writers and readers, and requests for a turn."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -62,7 +62,7 @@ class CommitLog(Protocol):
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
         """Return the first message after a sequence; None: the leader of the stream has none."""
 
-    def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         """Yield all messages after a sequence in order, through reconnects, until closed."""
 
     async def now(self) -> datetime:
@@ -73,6 +73,16 @@ class CommitLog(Protocol):
 
         The sequence of the newest guards the next commit.
         """
+
+
+async def stored_bodies(log: CommitLog, partition: int, *, after: int = 0) -> AsyncGenerator[StoredBody, None]:
+    """Yield the messages after a sequence that are stored now, genuine or not."""
+    async with aclosing(log.follow(partition, after=after)) as batches:
+        async for batch in batches:
+            for body in batch.bodies:
+                yield body
+            if batch.caught_up:
+                return
 
 
 ReceiveTurn: TypeAlias = Callable[[str], None]

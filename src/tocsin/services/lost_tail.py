@@ -6,10 +6,8 @@ The commit `restored {from, to}` may leave a gap in the numbers, and no other ma
 from which event on the events that they have seen are no longer true.
 """
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import timedelta
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -18,7 +16,7 @@ from ..domain.commit import RESTORED, CommitEvent, LogHead, Restoration, Seal
 from ..domain.errors import TocsinError
 from ..engine.commit_writer import Chain, CommitWriter
 from ..ports import Clock
-from ..ports.commit_log import Bodies, CommitLog
+from ..ports.commit_log import CommitLog, stored_bodies
 
 GAP_PER_SECOND: Final = 10_000
 """Numbers that are left out for each second since the end of the log: about the most that stages store."""
@@ -61,13 +59,8 @@ class LogEnd:
             head = segment.head or head
             break
         chain = Chain(self._seal, head)
-        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(self._partition, after=head.sequence))
-        async with aclosing(follower) as batches:
-            async for batch in batches:
-                for body in batch.bodies:
-                    chain.take(body)
-                if batch.caught_up:
-                    break
+        async for body in stored_bodies(self._log, self._partition, after=head.sequence):
+            chain.take(body)
         return chain.head
 
     async def restore(self, head: LogHead, *, at_least: int = 0) -> Restoration:

@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from operator import attrgetter
@@ -50,7 +50,7 @@ class InMemoryCommitLog:
         stored = self._stored[partition]
         return stored[bisect_right(stored, sequence, key=_sequence) :]
 
-    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         """Yield all messages after a sequence until closed."""
         while True:
             bodies = self.after(partition, after)
