@@ -10,18 +10,16 @@ from ..domain.namespaces import checked
 from ..ports import Clock, EventLog, History, Projections, StoredLog
 from ..ports.queries import NotificationQuery, Page
 from ..settings import Settings
-from . import agent_grants, tail
-from .agent_grants import GrantAnswer, GrantVerb
-from .agents import AgentRegistry
+from . import tail
+from .agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
 from .definition_settings import DefinitionSettings, UnheardStreams
 from .documents import has_version
 from .jobs import Registry
 from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
-from .notifications import NotificationRow, notifications
+from .notifications import NotificationRow, Silences, notifications
 from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer, QueueDecisions
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
-from .silences import Silences
 
 if TYPE_CHECKING:  # a command that lists jobs imports neither
     from .health import Status
@@ -128,11 +126,9 @@ class InstallationOperator:
     ) -> GrantAnswer:
         """Add functions of queues, and shards, to the grants of a name, or remove them.
 
-        `agent_grants.change` has the rules.
+        `change_grants` has the rules.
         """
-        return await agent_grants.change(
-            self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason
-        )
+        return await change_grants(self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason)
 
     async def policy(self) -> PolicyVersion:
         """Return the scheduler policy."""

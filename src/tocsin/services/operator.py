@@ -25,21 +25,17 @@ from .installation_operator import InstallationOperator, OpenHistory
 from .jobs import Job, Plan, RunCounters, read_runs, with_result
 from .operations import (
     backfill,
-    dead_letter_lookup,
     dead_letters,
     execution_output,
     execution_requests,
-    fan_out,
     lookup,
 )
 from .operations.backfill import Asked, Backfill, Span
-from .operations.dead_letter_lookup import Letter
-from .operations.dead_letters import Replay, Resolution
+from .operations.dead_letters import Letter, Replay, Resolution
 from .operations.errors import OperationError
 from .operations.execution_output import ExecutionOutput
 from .operations.execution_requests import Cancellation
-from .operations.fan_out import FanOut
-from .operations.lookup import ExecutionMatch
+from .operations.lookup import ExecutionMatch, FanOut
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations
     from ..domain.what_if import WhatIfReport
@@ -267,8 +263,8 @@ class Operator(InstallationOperator):
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
-        """Return the executions of an occurrence (see `fan_out.read_fan_out`)."""
-        return await fan_out.read_fan_out(self._log, match)
+        """Return the executions of an occurrence (see `lookup.read_fan_out`)."""
+        return await lookup.read_fan_out(self._log, match)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         """Cancel an execution; a finished execution stays as it is."""
@@ -286,7 +282,7 @@ class Operator(InstallationOperator):
 
         `job`: its job, if it is known.
         """
-        return await dead_letter_lookup.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
+        return await dead_letters.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
 
     async def replay(
         self,

@@ -21,8 +21,7 @@ from ..hold_ups import HoldUpReader
 from ..ignored_events import read_ignored
 from ..jobs import MaySee
 from ..jobs.dependencies import all_visible, circle_of
-from ..operations.fan_out import read_fan_out
-from ..operations.lookup import ExecutionMatch
+from ..operations.lookup import ExecutionMatch, read_fan_out
 from ..past_reader import MARGIN, SeesDefinitions, SeesEvent, read_decisions, read_leaders, read_past
 from .judgement import Answer, BackfilledRun, Outcome, default_instant, judge, outcome_of, triggers_of
 

@@ -1,11 +1,8 @@
-"""Checks of the triggers of definitions against the other jobs and the settings."""
+"""Checks of the triggers of definitions against the other jobs."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from ... import subjects
 from ...domain.definition import DefinitionError, DefinitionProblem, EventTrigger, JobDefinition
-from ...domain.definition.webhook_fields import opens, secret_name
 from ...domain.event_trigger import started_by, webhooks_of
 from ...domain.ledger import Ledger
 from ...settings.triggers import bucket_place, stream_of
@@ -38,92 +35,6 @@ def outside_stream(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -
     """
     place = bucket_place(trigger)
     return stream_of(trigger, opened) if place is None else place[0]
-
-
-def absent_sources(
-    definitions: Iterable[JobDefinition], opened: Mapping[str, Sequence[str]], absent: Collection[str]
-) -> Iterator[str]:
-    """Yield a warning for each trigger whose stream or bucket does not exist.
-
-    `opened`: as for `stream_of`. `absent`: the streams that do not exist.
-    """
-    for definition in definitions:
-        for trigger in definition.triggers:
-            stream = outside_stream(trigger, opened)
-            if stream not in absent:
-                continue
-            kind, name = ("stream", stream) if trigger.nats is not None else ("bucket", trigger.bucket[0])
-            yield (
-                f"the {kind} `{name}` of `{trigger.source_text}` does not exist (job {definition.name}); create it, or "
-                "its events start nothing"
-            )
-
-
-def work_queue_sources(
-    definitions: Iterable[JobDefinition], opened: Mapping[str, Sequence[str]], work_queues: Collection[str]
-) -> Iterator[str]:
-    """Yield a warning for each trigger whose stream is a work queue.
-
-    `opened`: as for `stream_of`. `work_queues`: the streams with the retention `workqueue`.
-    """
-    for definition in definitions:
-        for trigger in definition.triggers:
-            stream = stream_of(trigger, opened)
-            if stream in work_queues:
-                yield (
-                    f"the stream `{stream}` of `{trigger.nats}` is a work queue, whose messages are for one reader (job {definition.name}); let it "
-                    "republish its messages on other subjects and add these to `triggers.subjects`, or its events start nothing"
-                )
-
-
-@dataclass(frozen=True, slots=True)
-class OpenedPaths:
-    """The paths of webhooks that the settings open with one secret."""
-
-    paths: Sequence[str]
-    """The paths; `/FOLDER/*` opens each path directly in a folder."""
-    secret: str | None = None
-    """The name of the secret; None: it is not shown here."""
-
-
-def _opens_webhook(opened: Iterable[OpenedPaths], path: str, secret: str | None) -> bool:
-    """Return whether the settings open a webhook, as far as secrets are named."""
-    found = [each.secret for each in opened if any(opens(pattern, path) for pattern in each.paths)]
-    return len(found) == 1 if secret is None else any(name in {None, secret_name(secret)} for name in found)
-
-
-def unopened_sources(
-    definitions: Iterable[JobDefinition],
-    streams: Mapping[str, Sequence[str]],
-    buckets: Mapping[str, Sequence[str]],
-    webhooks: Sequence[OpenedPaths],
-) -> Iterator[str]:
-    """Yield a warning for each source of a trigger that the settings do not open.
-
-    `streams`, `buckets`: the opened subjects by stream.
-    """
-    for definition in definitions:
-        for trigger in definition.triggers:
-            if trigger.nats is not None and stream_of(trigger, streams) is None:
-                where = f"in the stream `{trigger.stream}`" if trigger.stream else "in exactly one stream"
-                yield (
-                    f"the settings do not open `{trigger.nats}` {where} (job {definition.name}); add it to "
-                    "`triggers.streams` or `triggers.subjects`, or its events start nothing"
-                )
-            place = bucket_place(trigger)
-            if place is not None and not any(subjects.covers(each, place[1]) for each in buckets.get(place[0], ())):
-                setting = "kv" if trigger.kv is not None else "objects"
-                yield (
-                    f"the settings do not open `{trigger.kv or trigger.object}` (job {definition.name}); add it to `triggers.{setting}`, or "
-                    "its events start nothing"
-                )
-            path = trigger.webhook
-            if path is not None and not _opens_webhook(webhooks, path, trigger.secret):
-                where = f"for the secret `{trigger.secret}`" if trigger.secret else "for exactly one secret"
-                yield (
-                    f"the settings do not open `{path}` {where} (job {definition.name}); add it to `triggers.webhooks`, or the API "
-                    "refuses its requests"
-                )
 
 
 async def check_webhook_paths(

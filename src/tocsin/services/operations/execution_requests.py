@@ -33,8 +33,7 @@ from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
-from .fan_out import fanned_out
-from .lookup import ExecutionMatch, ListExecutions, find
+from .lookup import ExecutionMatch, ListExecutions, fanned_out, find
 
 MAX_TRIES: Final = 20
 """Tries to append while other writers append to the execution; a running execution changes often."""
