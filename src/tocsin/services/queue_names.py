@@ -12,7 +12,7 @@ from ..ports import EventLog
 from ..subjects import DEFAULT_QUEUE
 from .jobs import Job
 from .operations.errors import OperationError
-from .shared_read import SharedRead
+from .turns import SharedRead
 
 VALID_S: Final = 30.0
 """The seconds for which the queues of the jobs count, and a name counts as absent."""

@@ -39,11 +39,19 @@ from .jobs.registry import TRIES, RequestName
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
-from .select import CellRow, SysDatabase, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
+from .select import (
+    MAX_ROWS,
+    CellRow,
+    SysDatabase,
+    agent_rows,
+    dependency_rows,
+    job_rows,
+    run_rows,
+    shard_rows,
+    state_of,
+)
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 
-MAX_ROWS: Final = 1_000
-"""The rows of an answer."""
 MAX_RUNS: Final = 10_000
 """The newest runs over which a SELECT is answered."""
 RUNS_OF_A_PAGE: Final = 1_000

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...bootstrap import Installation
     from ...domain.agent import WorkerKind
     from ...ports.server_inspection import StreamState
-    from ...services.health.leadership import Lease
+    from ...services.health.coordination import Lease
 
 _WORKERS: Final[dict["WorkerKind", str]] = {"agent": "agent", "http": "HTTP worker", "mq": "MQ executor"}
 MAX_FUNCTIONS: Final = 5

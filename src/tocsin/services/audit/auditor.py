@@ -34,13 +34,12 @@ from ...ports import StoredMessage
 from ...subjects import DecodeError, Stream, digest_of, guard_of, publisher_of
 from . import check
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
-from .coordination import Agents, Locks, Ownership
+from .coordination import Agents, Locks, Ownership, Queues
 from .dependencies import Dependencies
 from .execution_reports import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
 from .public_events import PublicEvents
-from .queues import Queues
 from .requests import FanOuts, Requests, UniqueKeys
 
 SHOWN: Final = 1_000

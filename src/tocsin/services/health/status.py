@@ -41,8 +41,16 @@ from ...settings import Settings
 from ...subjects import LAYOUT, SERVER_STREAMS, Bucket, DecodeError, Stream, UnreadableMessage
 from ..agents import AgentRegistry, backlogs
 from ..unserved import Unserved, in_short, line_of, unserved
-from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
-from .leadership import AsideCandidate, Lease, leadership_of
+from .coordination import (
+    AsideCandidate,
+    Lease,
+    Proposals,
+    Shards,
+    bindings,
+    leadership_of,
+    shards_of,
+    waiting_proposals,
+)
 from .unheard_triggers import Progress, unheard_triggers, waiting_events
 
 T = TypeVar("T")

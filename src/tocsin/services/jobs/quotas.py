@@ -142,13 +142,6 @@ def _problem(
     )
 
 
-def has_quota(job: str, declared: Collection[Namespace]) -> bool:
-    """Return whether a registration of a job may exceed a quota of its namespace."""
-    return is_within(
-        job, {each.name for each in declared if each.max_jobs is not None or each.executions_per_day is not None}
-    )
-
-
 async def check_quotas(
     declared: Collection[Namespace],
     changes: Iterable[Change],

@@ -26,8 +26,8 @@ from ..namespaces import Namespaces
 from ..policies import Policies
 from .dependencies import MaySee, all_visible, check_dependencies
 from .event_triggers import check_trigger_circles, check_webhook_paths
-from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of
-from .quotas import RegisteredJobs, check_quotas, has_quota
+from .job import Change, Check, Job, Plan, Verb, anything, plan_of
+from .quotas import RegisteredJobs, check_quotas
 from .transports import check_class, check_dependents, check_partitions, check_sizes, check_transports
 
 TRIES: Final = 5
@@ -187,14 +187,7 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
-        declared = await self._check([definition])
-        if has_quota(definition.name, declared):
-            state, _ = await self._ledgers.load(definition.name)
-            await check_quotas(declared, [change_to(definition, state)], self.jobs, self._clock.now())
-        await check_dependents({definition.name: definition}, self.jobs, may_see)
-        await check_dependencies({definition.name: definition}, self._states, may_see)
-        await check_trigger_circles({definition.name: definition}, self._states, may_see)
-        await check_webhook_paths({definition.name: definition}, self.jobs, may_see)
+        await self.plan([definition], may_see=may_see)  # it refuses what cannot be registered
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb

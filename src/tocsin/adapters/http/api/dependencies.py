@@ -19,8 +19,8 @@ from ....ports.summaries import QueueCounts
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
+from ....services.health.coordination import Leadership
 from ....services.health.doctor import is_reached
-from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
 from ....services.jobs.job_filter import SearchKeys
@@ -31,8 +31,7 @@ from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_names import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
-from ....services.shared_read import SharedRead
-from ....services.turns import Turns
+from ....services.turns import SharedRead, Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal

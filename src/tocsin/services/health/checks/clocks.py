@@ -5,8 +5,8 @@ from typing import Final
 
 from ....engine.clock_guard import LIMIT_S
 from ....subjects import DEPENDENCY_KEEPER_LEASE, MATCHER_LEASE, NOTARY_LEASE, RECOVERER_LEASE, TICKER_LEASE
+from ..coordination import AsideCandidate, Lease
 from ..findings import CheckContext, Finding, bad, ok, warn
-from ..leadership import AsideCandidate, Lease
 
 SKEW_WARNING: Final = timedelta(seconds=2)
 LIMIT: Final = timedelta(seconds=LIMIT_S)
