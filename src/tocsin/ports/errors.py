@@ -79,6 +79,12 @@ class NoResponder(LogUnavailable):
         self.subject = subject
 
 
+class ApiUnavailable(LogUnavailable):
+    """The HTTP API of `--server` does not answer, or answers with an error."""
+
+    code = "api-unavailable"
+
+
 class LaggingReplica(LogUnavailable):
     """A replica answered that does not have a key yet which the leader has."""
 

@@ -39,11 +39,11 @@ from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceM
 from ...services.notifications import NotificationRow
 from ...services.operations.backfill import Asked, Backfill
 from ...services.operations.dead_letters import Letter, Replay, Resolution, match_dead_letter
-from ...services.operations.errors import NotFound, OperationError
+from ...services.operations.errors import NotFound, NotServed, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, FanOut, fanned_out, match_execution
-from ...services.operator import OUTCOMES, NotServed, Operator, last_ended
+from ...services.operator import OUTCOMES, Operator, last_ended
 from ...services.policies import PolicyVersion
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
