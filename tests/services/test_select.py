@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.domain.statement_error import Place, StatementError
+from tocsin.services.calculations import ServerBusy
 from tocsin.services.select import MAX_ROWS, MAX_STATEMENT_CHARACTERS, TABLES, CellRow, Selected, SysDatabase
-from tocsin.services.turns import ServerBusy
 
 JOBS: Sequence[CellRow] = [tuple(f"{column} {number}" for column in TABLES["jobs"]) for number in range(2_000)]
 

@@ -34,6 +34,7 @@ from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operation
 from ..adapters.nats.webhooks import NatsWebhookQueue
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
+from ..services.calculations import SharedRead
 from ..services.health import examine
 from ..services.health.coordination import leadership_of
 from ..services.health.status import as_json, status
@@ -42,7 +43,6 @@ from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import queues
 from ..services.reset import reset
-from ..services.turns import SharedRead
 from ..services.webhooks import Webhooks
 from ..settings.fields import is_loopback
 from . import Installation, health_target

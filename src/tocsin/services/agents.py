@@ -30,9 +30,8 @@ from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
 from . import shards
-from .documents import Document, Take, decide, unlimited
+from .documents import Document, Policies, Take, decide, unlimited
 from .operations.errors import NotFound, OperationError
-from .policies import Policies
 
 
 class AgentRegistry:

@@ -10,7 +10,7 @@ from ..domain.definition.webhook_fields import opens, secret_name
 from ..domain.formats.document import nearest
 from ..settings import Settings
 from ..settings.triggers import bucket_place, stream_of
-from .jobs.event_triggers import outside_stream
+from .jobs.transports import outside_stream
 
 
 def unknown_channels(definitions: Iterable[JobDefinition], known: Collection[str]) -> Iterator[str]:

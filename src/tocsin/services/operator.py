@@ -23,7 +23,7 @@ from ..telemetry.trace_ids import current_traceparent
 from . import tail
 from .agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
 from .definition_settings import DefinitionSettings, UnheardStreams
-from .documents import has_version
+from .documents import PolicyVersion, has_version
 from .hold_ups import HoldUp, HoldUpReader
 from .ignored_events import IgnoredEvent, read_ignored, shown
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
@@ -36,7 +36,6 @@ from .operations.errors import OperationError
 from .operations.execution_output import ExecutionOutput
 from .operations.execution_requests import Cancellation
 from .operations.lookup import ExecutionMatch, FanOut
-from .policies import PolicyVersion
 from .queue_decisions import PurgeAnswer, QueueDecisions
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 

@@ -26,9 +26,9 @@ from ..domain.ledger import schedule_type
 from ..domain.statement_error import Place, StatementError
 from ..ports import ExecutionRow
 from . import select_process
+from .calculations import ServerBusy
 from .jobs import Job
 from .shards import ShardMap
-from .turns import ServerBusy
 
 Cell: TypeAlias = str | int | float | None
 CellRow: TypeAlias = tuple[Cell, ...]

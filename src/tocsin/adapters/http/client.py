@@ -30,6 +30,7 @@ from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ...services.agents import GrantAnswer
 from ...services.definition_settings import DefinitionSettings
+from ...services.documents import PolicyVersion
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
@@ -44,7 +45,6 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, FanOut, fanned_out, match_execution
 from ...services.operator import OUTCOMES, Operator, last_ended
-from ...services.policies import PolicyVersion
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap

@@ -21,14 +21,20 @@ from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
 from ..daily_room import ChangeRoom, without_room
-from ..documents import Recent, Take, unlimited
+from ..documents import Policies, Recent, Take, unlimited
 from ..namespaces import Namespaces
-from ..policies import Policies
 from .dependencies import MaySee, all_visible, check_dependencies
-from .event_triggers import check_trigger_circles, check_webhook_paths
 from .job import Change, Check, Job, Plan, Verb, anything, plan_of
 from .quotas import RegisteredJobs, check_quotas
-from .transports import check_class, check_dependents, check_partitions, check_sizes, check_transports
+from .transports import (
+    check_class,
+    check_dependents,
+    check_partitions,
+    check_sizes,
+    check_transports,
+    check_trigger_circles,
+    check_webhook_paths,
+)
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""

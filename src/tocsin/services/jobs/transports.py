@@ -1,4 +1,4 @@
-"""The transports of queues, and the work that their workers can do.
+"""Checks of definitions against other jobs, transports of queues, and shards.
 
 A check raises `DefinitionError` with a problem for each definition that it refuses.
 """
@@ -13,16 +13,20 @@ from ...domain.definition import (
     QUORUM_REQUIRED,
     DefinitionError,
     DefinitionProblem,
+    EventTrigger,
     JobDefinition,
     fans_out,
     show,
     upstream_jobs,
 )
 from ...domain.definition.builtin_work import PREFIX, is_builtin
+from ...domain.event_trigger import started_by, webhooks_of
+from ...domain.ledger import Ledger
 from ...domain.secret_reference import refers_to_secrets
 from ...ports import EventLog
+from ...settings.triggers import bucket_place, stream_of
 from ..shards import ShardMaps
-from .dependencies import MaySee, all_visible, shown
+from .dependencies import MaySee, all_visible, follow, refuse_circle, shown
 from .job import Job
 
 
@@ -185,3 +189,63 @@ def check_transports(definitions: Iterable[JobDefinition], bridged: Collection[s
     ]
     if problems:
         raise DefinitionError(*problems)
+
+
+async def check_trigger_circles(
+    definitions: Mapping[str, JobDefinition],
+    load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]],
+    may_see: MaySee,
+) -> None:
+    """Refuse definitions whose triggers would start each other in a circle.
+
+    `load` and `may_see`: as for `check_dependencies`. The event listener starts nothing for a circle that two registrations at the same
+    moment close.
+    """
+    graph: dict[str, Sequence[str]] = {
+        name: started_by(definition) for name, definition in definitions.items() if definition.triggers
+    }
+    await follow(graph, definitions, load, started_by)
+    what = "jobs would start each other in a circle, and never stop"
+    await refuse_circle(graph, definitions, may_see, "triggers", what)
+
+
+def outside_stream(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the stream of a program that a trigger hears.
+
+    None: its source is a job or a webhook, or not exactly one stream is open for it. `opened`: as for `stream_of`.
+    """
+    place = bucket_place(trigger)
+    return stream_of(trigger, opened) if place is None else place[0]
+
+
+async def check_webhook_paths(
+    definitions: Mapping[str, JobDefinition],
+    list_jobs: Callable[[], Awaitable[Sequence[Job]]],
+    may_see: MaySee,
+) -> None:
+    """Refuse webhooks with the path of another job, also of a paused or disabled job.
+
+    The API refuses all requests to a path that two registrations at the same moment give to two jobs.
+
+    Raises:
+        DefinitionError: names the other job, unless the caller may not see it.
+    """
+    if not any(trigger.webhook for definition in definitions.values() for trigger in definition.triggers):
+        return
+    stored = [job.definition for job in await list_jobs() if job.name not in definitions]
+    taken = {path: definition.name for definition in stored for path in webhooks_of(definition)}
+    for name, definition in sorted(definitions.items()):
+        for number, trigger in enumerate(definition.triggers):
+            if trigger.webhook is None:
+                continue
+            other = taken.setdefault(trigger.webhook, name)
+            if other != name:
+                reason = f"{await shown(other, definitions, may_see)} has this path already: choose another path"
+                problem = DefinitionProblem(
+                    reason,
+                    job=f"job `{name}`",
+                    field=f"triggers[{number}].webhook",
+                    value=f"`{trigger.webhook}`",
+                    code="duplicate-trigger",
+                )
+                raise DefinitionError(problem)

@@ -38,7 +38,7 @@ from ...subjects import DecodeError
 from .errors import InvalidResult, OperationError, ResultTooLarge
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_all
 from .lookup import ExecutionMatch
-from .task_leases import Held
+from .task_fetches import Held
 
 INVALID_RESULT: Final = "invalid_result"
 _ENDS_OF_CLAIM: Final = (Advanced, Exhausted, Released, RetryScheduled, Started)

@@ -16,7 +16,7 @@ from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....ports.summaries import QueueCounts
-from ....services.calculations import Calculations, Calculator, Effort, T
+from ....services.calculations import Calculations, Calculator, Effort, SharedRead, T, Turns
 from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
 from ....services.health.coordination import Leadership
@@ -28,10 +28,9 @@ from ....services.jobs.job_follower import JobWatch
 from ....services.jobs.next_instants import NextInstants
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queue_names import PausedNames, QueueNames
+from ....services.queue_decisions import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
-from ....services.turns import SharedRead, Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal

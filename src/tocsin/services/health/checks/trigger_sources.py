@@ -13,7 +13,7 @@ from ....ports.queries import ExecutionQuery
 from ....subjects import Bucket, ends_key
 from ... import ignored_events
 from ...definition_settings import DefinitionSettings
-from ...jobs.event_triggers import outside_stream
+from ...jobs.transports import outside_stream
 from ..findings import CheckContext, Finding, OverdueKind, ok, warn
 from ..unheard_triggers import in_force, is_opened, shown
 
