@@ -21,7 +21,6 @@ from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Projections
 from ..subjects import LOG_ARCHIVE, Bucket, Stream
 
-FORMAT: Final = 1
 LINES: Final = "output."
 """The beginning of the subjects of lines."""
 
@@ -87,7 +86,6 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     ids: tuple[str, str] | None = None
     previous: str | None = None
     previous_sha256: str | None = None
-    format: int = FORMAT
 
     @property
     def name(self) -> str:

@@ -6,9 +6,10 @@ from datetime import datetime
 from typing import Final
 
 from .. import subjects
-from ..domain.events import EventIgnored, IgnoredReason, Message, Recorded
+from ..domain.events import EventIgnored, IgnoredReason, Recorded
 from ..domain.text import printable
 from ..ports import EventLog, pages
+from .past_reader import of_kind
 
 MAX_SHOWN: Final = 1_000
 """The most events of an answer."""
@@ -37,26 +38,21 @@ class IgnoredEvent:
 
 async def read_ignored(
     log: EventLog, job: str, *, limit: int = MAX_SHOWN, sequence: int | None = None
-) -> list[Recorded[Message]]:
+) -> list[Recorded[EventIgnored]]:
     """Return the records of the newest events of a job that started nothing, oldest first.
 
     `sequence`: only of events with this position in their stream.
     """
-    newest: deque[Recorded[Message]] = deque(maxlen=limit)
+    newest: deque[Recorded[EventIgnored]] = deque(maxlen=limit)
     async for page in pages(log, subjects.ignored_events(job)):
-        newest.extend(
-            recorded
-            for recorded in page
-            if isinstance(recorded.message, EventIgnored) and sequence in {None, recorded.message.event.sequence}
-        )
+        records = of_kind(EventIgnored, page)
+        newest.extend(record for record in records if sequence in {None, record.message.event.sequence})
     return [*newest]
 
 
-def shown(recorded: Recorded[Message]) -> IgnoredEvent:
+def shown(recorded: Recorded[EventIgnored]) -> IgnoredEvent:
     """Return a record as it is shown: the texts of other programs without control characters."""
     fact = recorded.message
-    if not isinstance(fact, EventIgnored):
-        raise TypeError(f"{recorded.subject} is not the record of an event")
     return IgnoredEvent(
         stream=fact.event.stream,
         sequence=fact.event.sequence,

@@ -17,8 +17,7 @@ from ...domain.schedule.timezones import validate_timezone
 from ...ports import History
 from ...ports.queries import CountQuery, InvalidQuery
 from ..calculations import Calculator, Effort, in_place
-from .marks import Buckets
-from .model import Span, Window
+from .marks import Buckets, Span, Window
 from .reader import MAX_PASSED
 
 MAX_READ: Final = 20_000

@@ -19,8 +19,7 @@ from ...ports.queries import CountQuery, ExecutionQuery
 from ..calculations import Calculator, Effort, in_place
 from ..operations.errors import NotFound
 from ..past_reader import SeesDefinitions, read_decisions, read_leaders, read_past
-from .marks import Buckets, marks_of
-from .model import Span, TimelineBucket, TimelineMark, Window
+from .marks import Buckets, Span, TimelineBucket, TimelineMark, Window, marks_of
 
 VersionKind: TypeAlias = Literal["defined", "paused", "resumed", "deleted"]
 
