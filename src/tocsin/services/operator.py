@@ -368,9 +368,10 @@ class Operator:
 
     async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         """Return the changes to the definition of a job, newest first."""
-        from .timeline import read_revisions  # noqa: PLC0415 - see above
+        from .past_reader import read_past  # noqa: PLC0415 - see above
+        from .timeline import revisions_of  # noqa: PLC0415
 
-        return tuple(await read_revisions(self._log, job))
+        return tuple(revisions_of(await read_past(self._log, job)))
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
         """Return the definition of a revision."""

@@ -69,10 +69,9 @@ from tocsin.ports.server_inspection import ServerState, StreamState
 from tocsin.services.health import Finding, Level, doctor, examine, worst
 from tocsin.services.health.checks import (
     backlog,
-    clocks,
-    commits,
     deadlines,
     definitions,
+    processes,
     streams,
     trigger_sources,
 )
@@ -389,14 +388,14 @@ async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN4
 
 async def test_a_clock_that_is_wrong(tocsin: Running) -> None:
     wrong = ManualClock(datetime.now(UTC) + timedelta(seconds=60))
-    findings = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
+    findings = await finds(processes.machine, Running(replace(tocsin.installation, clock=wrong)))
     assert_finding(findings["clock-skew"], Level.BAD, "this machine", "ahead of the log's")
-    assert (await finds(clocks.machine, tocsin))["clock-skew"].level is Level.OK
+    assert (await finds(processes.machine, tocsin))["clock-skew"].level is Level.OK
 
 
 async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC) - timedelta(seconds=5))
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["leader-clock"], Level.WARN, "the leader somebody", "behind the log's")
     assert "no-leader" not in findings
 
@@ -407,13 +406,13 @@ async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
 )
 async def test_measured_offset_of_a_leader(tocsin: Running, offset: float, level: Level) -> None:
     await _lease(tocsin, datetime.now(UTC) - timedelta(hours=1), clock_offset=offset, clock_error=0.001)
-    finding = (await finds(clocks.leaders, tocsin))["leader-clock"]
+    finding = (await finds(processes.leaders, tocsin))["leader-clock"]
     assert (finding.level, finding.details) == (level, {"seconds": abs(offset)})
 
 
 async def test_leader_of_last_resort_is_found(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC), clock_offset=-120.0, clock_error=0.001, is_last_resort=True)
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["leader-clock"], Level.BAD, "last resort", "`ticker`")
     assert "no-leader" not in findings
 
@@ -424,25 +423,25 @@ async def test_candidate_that_stands_aside_is_found(tocsin: Running) -> None:
     projections = tocsin.installation.projections
     await projections.put(Bucket.LEADER, aside_key(TICKER_LEASE, "somebody"), aside, ttl=120)
     await projections.put(Bucket.LEADER, heir_key(TICKER_LEASE), b"another", ttl=120)
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["clock-aside"], Level.WARN, "somebody does not stand for `ticker`", "120.2 s ahead of")
     assert findings["clock-aside"].details == {"seconds": 120.25, "error": 0.5}
     assert findings["leader-clock"].level is Level.OK
 
 
 async def test_missing_leader_is_found(tocsin: Running) -> None:
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["no-leader"], Level.BAD, "no ticker leads")
     assert_finding(findings["no-recoverer"], Level.BAD, "no recoverer leads")
 
 
 async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path) as tocsin:
-        findings = await finds(clocks.leaders, tocsin)
+        findings = await finds(processes.leaders, tocsin)
         assert_finding(findings["no-matcher"], Level.BAD, "no matcher leads")
         assert_finding(findings["no-dependency-keeper"], Level.BAD, "no dependency-keeper leads")
         await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
-        assert "no-matcher" not in await finds(clocks.leaders, tocsin)
+        assert "no-matcher" not in await finds(processes.leaders, tocsin)
 
 
 @pytest.mark.parametrize(
@@ -486,15 +485,15 @@ async def test_missing_screener_is_found(nats_url: str, tmp_path: Path) -> None:
 
 async def test_missing_notary_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path, notary={"key": "notary.pem"}) as tocsin:
-        assert_finding((await finds(clocks.leaders, tocsin))["no-notary"], Level.WARN, "no notary leads")
+        assert_finding((await finds(processes.leaders, tocsin))["no-notary"], Level.WARN, "no notary leads")
         await _lease(tocsin, datetime.now(UTC), NOTARY_LEASE)
-        assert "no-notary" not in await finds(clocks.leaders, tocsin)
+        assert "no-notary" not in await finds(processes.leaders, tocsin)
 
 
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC))
     await tocsin.installation.projections.remove(Bucket.LEADER, TICKER_LEASE)
-    assert_finding((await finds(clocks.leaders, tocsin))["no-leader"], Level.BAD, "no ticker leads")
+    assert_finding((await finds(processes.leaders, tocsin))["no-leader"], Level.BAD, "no ticker leads")
 
 
 async def test_leaders_lead_however_long_doctor_reads(tocsin: Running) -> None:
@@ -502,7 +501,7 @@ async def test_leaders_lead_however_long_doctor_reads(tocsin: Running) -> None:
     leases = "ticker", "recoverer", "matcher", "dependency-keeper"
     for lease in leases:
         await _lease(tocsin, datetime.now(UTC), lease)
-    findings = await finds(clocks.leaders, tocsin, later=LATER)
+    findings = await finds(processes.leaders, tocsin, later=LATER)
     assert findings["no-leader"].level is Level.OK
     assert {code for code in findings if code.startswith("no-")} == {"no-leader"}
 
@@ -514,7 +513,7 @@ async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE
 
 async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
     await tocsin.apply({"name": "job", "function": "f"})
-    findings = await finds(commits.followers, tocsin)
+    findings = await finds(processes.followers, tocsin)
     assert_finding(findings["stage-absent"], Level.BAD, "no process follows the log for the stage registrar")
     assert findings["stage-absent"].do.startswith("run `tocsin run registrar`")
 
@@ -522,13 +521,13 @@ async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
 async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC), follower_of("registrar"))
     await tocsin.apply({"name": "job", "function": "f"})
-    assert await finds(commits.followers, tocsin, later=LATER) == {}  # it has no place yet
+    assert await finds(processes.followers, tocsin, later=LATER) == {}  # it has no place yet
     place = subjects.cursor(Stream.LOG, "registrar")
     number = await tocsin.log.tail(subjects.ledger("job"))
     for after, codes in ((number - 1, {"stage-late"}), (number, set())):
         await tocsin.installation.projections.put(Bucket.CURSORS, place, str(after).encode())
-        assert await finds(commits.followers, tocsin) == {}
-        findings = await finds(commits.followers, tocsin, later=LATER)
+        assert await finds(processes.followers, tocsin) == {}
+        findings = await finds(processes.followers, tocsin, later=LATER)
         assert {*findings} == codes
         for finding in findings.values():
             assert_finding(finding, Level.WARN, "registrar has not handled events for")

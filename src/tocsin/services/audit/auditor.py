@@ -36,7 +36,7 @@ from . import check
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
 from .coordination import Agents, Locks, Ownership, Queues
 from .dependencies import Dependencies
-from .execution_reports import is_proven
+from .execution_parts import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
 from .public_events import PublicEvents

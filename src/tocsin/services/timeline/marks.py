@@ -1,4 +1,4 @@
-"""The values of a timeline: its window, marks one for each instant, and counts in buckets."""
+"""The values of a timeline: its window, a mark for each instant, and buckets."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict

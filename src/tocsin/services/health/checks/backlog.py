@@ -36,7 +36,15 @@ async def stages(context: CheckContext) -> list[Finding]:
         # A stage that hands every message back has no open request while it holds one.
         is_read = state.readers or (state.delivered_at is not None and context.age(state.delivered_at) < LATE_AFTER)
         if state.ack_pending >= state.max_ack_pending > 0:
-            findings.append(_full(durable))
+            findings.append(
+                bad(
+                    "durable-full",
+                    f"{state.name} has {counted(state.ack_pending, 'message')} out, its maximum, and delivers no more",
+                    means="its readers have not acknowledged them; all other messages wait",
+                    do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
+                    durable=state.name,
+                )
+            )
         elif late and not is_read:
             findings.append(
                 bad(
@@ -182,17 +190,6 @@ def _backlog(context: CheckContext, durable: Durable) -> str:
     state = durable.state
     age = "" if durable.oldest is None else f", the oldest for {context.age(durable.oldest).total_seconds():.0f} s"
     return f"{state.pending} wait, {state.ack_pending} are out{age}"
-
-
-def _full(durable: Durable) -> Finding:
-    state = durable.state
-    return bad(
-        "durable-full",
-        f"{state.name} has {counted(state.ack_pending, 'message')} out, its maximum, and delivers no more",
-        means="its readers have not acknowledged them; all other messages wait",
-        do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
-        durable=state.name,
-    )
 
 
 _ANSWERED: Final[frozenset[DeliveryState]] = FAILED | {"delivered"}
