@@ -19,8 +19,7 @@ from tocsin.domain.events import Message, Recorded
 from tocsin.services.calculations import Effort
 from tocsin.services.jobs import Job, JobFilter, job_filter
 from tocsin.services.jobs.job_filter import MAX_TEXT, SearchKeys
-from tocsin.services.jobs.job_follower import JobFollower, changes
-from tocsin.services.jobs.next_instants import FEW, JobInstant, NextInstants, SortedInstants
+from tocsin.services.jobs.job_follower import FEW, JobFollower, JobInstant, NextInstants, SortedInstants, changes
 from tocsin.services.overview import AHEAD, LATE, Instant, jobs_now
 from tocsin.services.schedule_density import ScheduleGroups
 from tocsin.testing import START

@@ -27,9 +27,7 @@ DeadLetterSort: TypeAlias = Literal["newest", "oldest"]
 USUAL_LIMIT: Final = 50
 MAX_LIMIT: Final = 10_000
 MAX_NOTIFICATIONS: Final = 1_000
-"""Notifications of a page."""
 MAX_DIGITS: Final = 18
-"""Digits of a sequence."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -64,7 +64,6 @@ MAX_WINDOWS: Final = 40
 MAX_PER_WINDOW: Final = 1_000
 """Events of a filter in a window; a window with more is made smaller."""
 MAX_EXAMINED: Final = 2_000
-"""Events that a page examines."""
 
 _TYPES: Final[Mapping[type[Message], ChangeType]] = {
     Paused: "paused",

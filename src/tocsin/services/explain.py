@@ -42,11 +42,10 @@ from ..ports.queries import require_year
 from ..subjects import Stream
 from .calculations import Calculator, in_place
 from .hold_ups import HoldUp, HoldUpReader
-from .ignored_events import read_ignored
 from .jobs import MaySee
 from .jobs.dependencies import all_visible, circle_of
 from .operations.lookup import ExecutionMatch, read_fan_out
-from .past_reader import MARGIN, SeesDefinitions, SeesEvent, read_decisions, read_leaders, read_past
+from .past_reader import MARGIN, SeesDefinitions, SeesEvent, read_decisions, read_ignored, read_leaders, read_past
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from .agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
 from .definition_settings import DefinitionSettings, UnheardStreams
 from .documents import PolicyVersion, has_version
 from .hold_ups import HoldUp, HoldUpReader
-from .ignored_events import IgnoredEvent, read_ignored, shown
 from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
 from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from .notifications import NotificationRow, Silences, notifications
@@ -36,6 +35,7 @@ from .operations.errors import OperationError
 from .operations.execution_output import ExecutionOutput
 from .operations.execution_requests import Cancellation
 from .operations.lookup import ExecutionMatch, FanOut
+from .past_reader import IgnoredEvent, read_ignored, read_past, shown
 from .queue_decisions import PurgeAnswer, QueueDecisions
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
 
@@ -368,8 +368,7 @@ class Operator:
 
     async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         """Return the changes to the definition of a job, newest first."""
-        from .past_reader import read_past  # noqa: PLC0415 - see above
-        from .timeline import revisions_of  # noqa: PLC0415
+        from .timeline import revisions_of  # noqa: PLC0415 - see above
 
         return tuple(revisions_of(await read_past(self._log, job)))
 

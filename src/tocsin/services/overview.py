@@ -19,11 +19,10 @@ from ..ports.summaries import End, EndCounts, ExecutionHead, HistorySummaries
 from .calculations import Effort
 from .hold_ups import HoldUp, HoldUpReader
 from .jobs import Job, JobStatus
-from .jobs.next_instants import JobInstant, NextInstants
+from .jobs.job_follower import JobInstant, NextInstants
 
 MAX_EXAMPLES: Final = 5
 MAX_LISTED: Final = 50
-"""Jobs in a list."""
 MAX_OPEN: Final = 2_000
 """Executions of a status that are read; more are not counted."""
 MAX_EXAMINED: Final = 100

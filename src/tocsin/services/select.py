@@ -162,7 +162,6 @@ def _data(result: object) -> str | None:
 
 
 MAX_ROWS: Final = 1_000
-"""The rows of an answer."""
 MAX_ANSWER_CHARACTERS: Final = 2_097_152
 MAX_STATEMENT_CHARACTERS: Final = 16_384
 MAX_INSTRUCTIONS: Final = 10_000_000

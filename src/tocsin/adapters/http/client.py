@@ -33,7 +33,6 @@ from ...services.definition_settings import DefinitionSettings
 from ...services.documents import PolicyVersion
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
-from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
 from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
@@ -45,6 +44,7 @@ from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
 from ...services.operations.lookup import ExecutionMatch, FanOut, fanned_out, match_execution
 from ...services.operator import OUTCOMES, Operator, last_ended
+from ...services.past_reader import IgnoredEvent
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap

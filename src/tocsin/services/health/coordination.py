@@ -18,7 +18,6 @@ from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage, is_lease
 from ..shards import ShardMap, ShardMaps, owners_of, without_owner
 
 MAX_LISTED: Final = 20
-"""Shards that are named."""
 MAX_READ: Final = 10_000
 """Events of a kind that are read."""
 MAX_WAITING: Final = 1_000

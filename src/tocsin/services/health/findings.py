@@ -15,7 +15,6 @@ from ...ports.server_inspection import MonitorReport
 from .status import HealthTarget, Status, registrations_of
 
 MAX_EXAMPLES: Final = 5
-"""Examples that a finding lists."""
 
 
 class Level(StrEnum):

@@ -153,15 +153,12 @@ class HealthTarget:
     archive: LogArchive
     open_history: Callable[[], AbstractAsyncContextManager[History]]
     has_key: Callable[[], Awaitable[bool]]
-    """Whether the installation's key exists."""
     durables: Sequence[DurableSpec]
-    """Durables that the installation needs."""
     owners: Mapping[tuple[Stream, str], str]
     """Stage of each durable; that of MQ executors has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
     load_fold: Callable[[], Awaitable[Fold]]
-    """Returns the states of all events."""
     led: Sequence[str] = ()
     """The stages with leases on the log of commits."""
     followers: Mapping[str, Sequence[DurableSpec]] = field(default_factory=dict)

@@ -21,8 +21,7 @@ from ...ports import History
 from ...ports.summaries import JobRuns
 from ..calculations import Effort
 from .job import Job, JobStatus
-from .job_follower import JobFollower
-from .next_instants import NextInstants
+from .job_follower import JobFollower, NextInstants
 
 MAX_TEXT: Final = 1_000
 """Characters that are kept of a job. A job with a longer text is always a candidate."""

@@ -41,7 +41,6 @@ from .errors import Ambiguous, NotAnId, NotFound
 MIN_ID_LENGTH: Final = 4
 """Characters that a shortened id must have."""
 FULL_ID_LENGTH: Final = 36
-"""Characters of a complete id."""
 MAX_SUGGESTIONS: Final = 5
 """Ids that an error for an ambiguous id lists."""
 

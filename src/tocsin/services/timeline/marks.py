@@ -303,8 +303,14 @@ class Buckets:
         """Count instants of pauses and of the future, nonexistent local times, and excluded instants."""
         for stretch in stretches:
             self._count(stretch)
-            self._count_skipped(stretch)
-            self._count_excluded(stretch)
+            for number, start, end in self._overlaps(stretch):
+                if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):  # only around clock changes
+                    self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
+            if stretch.schedule.days is None:
+                continue
+            for number, start, end in self._overlaps(stretch):
+                count = stretch.schedule.count_excluded(start - INSTANT, end - INSTANT, anchor=stretch.anchor)
+                self._counts[number]["excluded"] += count
 
     def result(self) -> list[TimelineBucket]:
         return [
@@ -343,19 +349,6 @@ class Buckets:
         for number, start, end in self._overlaps(stretch):
             count = stretch.schedule.count(start - INSTANT, end - INSTANT, anchor=stretch.anchor, most=MOST_COUNTED)
             self._counts[number][stretch.verdict] += count
-
-    def _count_skipped(self, stretch: Stretch) -> None:
-        """Count the local times that the clocks skip, which are listed around clock changes."""
-        for number, start, end in self._overlaps(stretch):
-            if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):
-                self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
-
-    def _count_excluded(self, stretch: Stretch) -> None:
-        if stretch.schedule.days is None:
-            return
-        for number, start, end in self._overlaps(stretch):
-            count = stretch.schedule.count_excluded(start - INSTANT, end - INSTANT, anchor=stretch.anchor)
-            self._counts[number]["excluded"] += count
 
 
 def _skipped(schedule: Schedule, start: datetime, end: datetime, anchor: datetime) -> int:

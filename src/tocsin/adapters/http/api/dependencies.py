@@ -24,8 +24,7 @@ from ....services.health.doctor import is_reached
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
 from ....services.jobs.job_filter import SearchKeys
-from ....services.jobs.job_follower import JobWatch
-from ....services.jobs.next_instants import NextInstants
+from ....services.jobs.job_follower import JobWatch, NextInstants
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
 from ....services.queue_decisions import PausedNames, QueueNames

@@ -194,7 +194,6 @@ def _backlog(context: CheckContext, durable: Durable) -> str:
 
 _ANSWERED: Final[frozenset[DeliveryState]] = FAILED | {"delivered"}
 MAX_CHANNELS: Final = 10
-"""Channels that a finding names."""
 
 
 async def notified(context: CheckContext) -> Finding:
