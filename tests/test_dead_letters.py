@@ -18,7 +18,7 @@ from tocsin.domain.ledger import delete
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.ports import LogUnavailable
 from tocsin.ports.queries import DeadLetterQuery
-from tocsin.services.operations import dead_letter_lookup, dead_letters
+from tocsin.services.operations import dead_letters
 from tocsin.services.operations.dead_letters import Replay
 from tocsin.services.operations.errors import NotAnId, NotFound, OperationError
 from tocsin.subjects import Stream
@@ -68,7 +68,7 @@ async def test_a_replay_that_failed_is_closed(world: World) -> None:
     first = await dead_letters.replay(world.log, letter.id)
     await run(world)
     await answer(world, first.execution_id or "", "failed")
-    assert (await dead_letter_lookup.find(world.log, letter.id)).replays == (Status.FAILED,)
+    assert (await dead_letters.find(world.log, letter.id)).replays == (Status.FAILED,)
     assert (await dead_letters.replay(world.log, letter.id)).number == 2
 
 

@@ -25,7 +25,7 @@ from tocsin.domain.events import (
 from tocsin.domain.log_events import Began, Left
 from tocsin.domain.start_jitter import start_delay
 from tocsin.engine.ledger_reader import LedgerReader
-from tocsin.services.explain import reader
+from tocsin.services import explain
 from tocsin.services.shards import ShardMaps
 from tocsin.testing import START
 
@@ -97,7 +97,7 @@ class Scene:
 
 
 def test_firing_is_explained_without_leaders(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "read_leaders", None)
+    monkeypatch.setattr(explain, "read_leaders", None)
     scene.define()
     scene.passes(1)
     lines = scene.why("2026-01-01T02:00")

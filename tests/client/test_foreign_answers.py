@@ -10,7 +10,7 @@ from tests.system.running import DEADLINE
 from tocsin import Client
 from tocsin.adapters.http import api_client
 from tocsin.client import InvalidArgument
-from tocsin.services.operator import ApiUnavailable
+from tocsin.ports import ApiUnavailable
 
 SIZED = b"HTTP/1.1 %s\r\ncontent-length: %d\r\n\r\n%s"
 CHUNK = b"100000\r\n" + b" " * 0x100000 + b"\r\n"

@@ -14,13 +14,14 @@ from tocsin import Client
 from tocsin.adapters.http.api_client import ApiClient
 from tocsin.adapters.http.client import HttpOperator
 from tocsin.adapters.sql.history import open_history
+from tocsin.bootstrap.operators import opened_once
 from tocsin.client import ResultExpired
 from tocsin.client.run import Run
 from tocsin.domain.events import Advanced, Completed, Message
 from tocsin.ports import LogUnavailable
 from tocsin.services.operations.errors import NotFound
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.services.operator import Operator, opened_once
+from tocsin.services.operator import Operator
 from tocsin.subjects import Stream
 
 ONE_STEP = (admitted(), started())

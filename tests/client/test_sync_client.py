@@ -16,8 +16,7 @@ from tests.system.running import DEADLINE
 from tocsin import Client, SyncClient
 from tocsin.client import ClientClosed, InvalidArgument, RunFailed, WrongContext
 from tocsin.client.loop_thread import LoopThread
-from tocsin.ports import Unreachable
-from tocsin.services.operator import ApiUnavailable
+from tocsin.ports import ApiUnavailable, Unreachable
 from tocsin.settings import Settings
 
 

@@ -23,7 +23,7 @@ from tocsin.domain.commit import RESTORED, Commit, LogHead, Restoration
 from tocsin.domain.events import Completed, Due, Message, Recorded, Started
 from tocsin.domain.ledger import PUNCTUALITY
 from tocsin.domain.log_events import decode
-from tocsin.services.lost_tail import LEAST_GAP
+from tocsin.services.repair import LEAST_GAP
 from tocsin.subjects import RECORDED
 
 pytestmark = pytest.mark.full  # processes that are killed, on a server

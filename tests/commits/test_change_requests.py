@@ -1,7 +1,7 @@
 """Requests of processes without stages, which the registrar decides."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import timedelta
 from itertools import count
 
@@ -60,7 +60,7 @@ class FollowedLog(InMemoryCommitLog):
         return await super().next(partition, after=after)
 
     @override
-    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         self.followers += 1
         try:
             if self.is_stuck:

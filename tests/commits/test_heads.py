@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
@@ -49,7 +49,7 @@ class CountedLog(InMemoryCommitLog):
         self.followed = list[int]()
 
     @override
-    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         self.followed.append(after)
         async for batch in super().follow(partition, after=after):
             yield batch

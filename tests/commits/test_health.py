@@ -83,7 +83,7 @@ async def test_healthy_installation_shows_the_position_of_each_process(nats_url:
 
 
 async def test_what_holds_a_process_up_is_named(nats_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.services.health.checks.commits.LATE_AFTER", timedelta(0))
+    monkeypatch.setattr("tocsin.services.health.checks.processes.LATE_AFTER", timedelta(0))
     async with at_work(nats_url, tmp_path) as tocsin:
         await tocsin.apply({"name": "j", "function": "f"})
         await tocsin.trigger("j")
@@ -102,7 +102,7 @@ async def test_what_holds_a_process_up_is_named(nats_url: str, tmp_path: Path, m
         assert {one.details["stream"] for one in await found(tocsin, "stage-late")} == {"REQUESTS", "COMMITS"}
         problems = as_json(await look(bootstrap.health_target(tocsin.installation)))["problems"]
         assert sum("other-1" in problem for problem in problems) == 2
-        monkeypatch.setattr("tocsin.services.health.checks.commits.FORMAT", FORMAT + 1)
+        monkeypatch.setattr("tocsin.services.health.checks.processes.FORMAT", FORMAT + 1)
         [held] = await found(tocsin, "format-held-up")
         assert "other-1" in held.what
 

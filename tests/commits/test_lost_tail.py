@@ -13,7 +13,7 @@ from tocsin.archive.log_archive import ArchivedMessage, LogArchive, Origin, comm
 from tocsin.domain.commit import RESTORED, LogHead, Restoration
 from tocsin.domain.events import Due, Started
 from tocsin.engine.commit_writer import Chain
-from tocsin.services.lost_tail import LEAST_GAP, MOST_GAP, LogEnd, LogMovedOn, gap
+from tocsin.services.repair import LEAST_GAP, MOST_GAP, LogEnd, LogMovedOn, gap
 
 
 def end_of(work: Work, archive: LogArchive | None = None) -> LogEnd:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import msgspec
 import pytest
@@ -19,10 +19,7 @@ from tocsin.adapters.system_clock import SystemClock
 from tocsin.domain.commit import CommitEvent, LogHead, Seal
 from tocsin.engine.commit_writer import Appended, Chain, CommitWriter
 from tocsin.ports import Clock, LogUnavailable, MessageTooLarge
-from tocsin.ports.commit_log import Bodies, CommitLog, CommitRefused, StoredBody
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+from tocsin.ports.commit_log import CommitLog, CommitRefused, StoredBody
 
 SEAL = Seal("tocsin", 0, {"k1": b"1" * 32})
 MIB = 1_048_576
@@ -131,7 +128,7 @@ async def test_follower_gets_all_messages_in_order(place: Place) -> None:
     for number in range(50):
         last = await place.log.append(0, b"%d" % number, expect=last)
     await place.log.append(1, b"other", expect=0)
-    async with aclosing(_follow(place.log, 0, after=0)) as followed:
+    async with aclosing(place.log.follow(0, after=0)) as followed:
         bodies = list[StoredBody]()
         async for batch in followed:
             bodies += batch.bodies
@@ -147,20 +144,16 @@ async def test_follower_gets_all_messages_in_order(place: Place) -> None:
 async def test_follower_begins_after_a_sequence(place: Place) -> None:
     one = await place.log.append(0, b"one", expect=0)
     await place.log.append(0, b"two", expect=one)
-    async with aclosing(_follow(place.log, 0, after=one)) as followed:
+    async with aclosing(place.log.follow(0, after=one)) as followed:
         batch = await anext(followed)
         assert [stored.body for stored in batch.bodies] == [b"two"]
 
 
 async def test_follower_of_an_empty_partition_has_caught_up(place: Place) -> None:
     await place.log.append(1, b"other", expect=0)
-    async with aclosing(_follow(place.log, 0, after=0)) as followed:
+    async with aclosing(place.log.follow(0, after=0)) as followed:
         batch = await anext(followed)
         assert (list(batch.bodies), batch.caught_up) == ([], True)
-
-
-def _follow(log: CommitLog, partition: int, *, after: int) -> "AsyncGenerator[Bodies, None]":
-    return cast("AsyncGenerator[Bodies, None]", log.follow(partition, after=after))
 
 
 class Faulty:

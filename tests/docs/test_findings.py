@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tocsin.ports import UnsupportedLayout
-from tocsin.services.health.checks import clocks, deadlines
+from tocsin.services.health.checks import deadlines, processes
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "symptoms.md").read_text(encoding="utf-8")
@@ -33,7 +33,7 @@ def test_every_finding_is_on_the_page() -> None:
         UnsupportedLayout.code,
         *written_codes(),
         *(kind.code for kind in KINDS),
-        *(code for code, *_ in clocks._LEADERS.values()),
+        *(code for code, *_ in processes._LEADERS.values()),
     }
     assert len(codes) > 30
     assert codes - set(re.findall(r"`([a-z-]+)`", PAGE)) == set()

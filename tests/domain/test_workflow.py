@@ -28,7 +28,7 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.execution import Execution, Status, workflow
 from tocsin.domain.execution.workflow import Outcome
-from tocsin.services.audit.workflows import WorkflowOrder
+from tocsin.services.audit.execution_parts import WorkflowOrder
 
 BOOM = Failure(type="ValueError", message="boom")
 

@@ -45,7 +45,7 @@ from tocsin.services.operations import (
     backfill,
     dead_letters,
     execution_requests,
-    task_leases,
+    task_fetches,
     worker_answers,
 )
 from tocsin.services.operations.backfill import Span
@@ -164,9 +164,9 @@ async def outside(tocsin: Running) -> None:
         wish = Enqueued(execution_id=uuid7(now), definition=definition, by=Actor(identity="ada"), **more)
         await execution_requests.enqueue(tocsin.log, wish)
 
-    async def take(name: str, seconds: float = 60) -> task_leases.Held:
-        holder, lease = task_leases.Holder("ada", "w"), Lease(seconds)
-        found: list[task_leases.Held] = []
+    async def take(name: str, seconds: float = 60) -> task_fetches.Held:
+        holder, lease = task_fetches.Holder("ada", "w"), Lease(seconds)
+        found: list[task_fetches.Held] = []
         while not found:
             found = await fetches.take([name], functions=("*",), limit=1, holder=holder, lease=lease, wait=5)
         return found[0]
@@ -174,7 +174,7 @@ async def outside(tocsin: Running) -> None:
     channel, key = NatsFetchChannel(installation.connection, installation.names), await report_key(installation)
     async with TaskFetches(tocsin.log, channel, clock).running() as fetches:
         await take("lost", seconds=0.2)
-        await task_leases.hand_back(tocsin.log, await take("handed-back"))
+        await task_fetches.hand_back(tocsin.log, await take("handed-back"))
         error = Failure(type="Busy", code="busy", message="not now", details={"queue": 7})
         await worker_answers.fail(tocsin.log, await take("flaky"), error, key=key)
         for name in ("lost", "handed-back", "flaky", "slow"):

@@ -32,13 +32,12 @@ from tocsin.ports import StoredLog
 from tocsin.services.calculations import Calculations
 from tocsin.services.definition_settings import UnheardStreams
 from tocsin.services.health import Finding
+from tocsin.services.health.coordination import Leadership, Lease
 from tocsin.services.health.findings import warn
-from tocsin.services.health.leadership import Leadership, Lease
-from tocsin.services.installation_operator import OpenHistory
 from tocsin.services.jobs import Registry
 from tocsin.services.operations.event_waiter import EventWaiter
 from tocsin.services.operations.task_fetches import TaskFetches
-from tocsin.services.operator import Operator
+from tocsin.services.operator import OpenHistory, Operator
 from tocsin.services.queue_decisions import QueueDecisions, pause_of, purge_of
 from tocsin.services.queues import QueueDetails, Reaches, Sees
 from tocsin.services.webhooks import Webhooks

@@ -17,7 +17,7 @@ from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentRegistered, Dispatched, Namespace
-from tocsin.services import change_room
+from tocsin.services import daily_room
 from tocsin.services.jobs import Registry
 from tocsin.services.namespaces import Namespaces
 from tocsin.services.operations import event_waiter
@@ -267,7 +267,7 @@ async def test_silences_of_others_do_not_count(world: World) -> None:
 async def test_lost_races_refuse_no_pause(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job is paused although its bytes cannot be counted, and other changes are refused."""
     await world.given(name="payments.job", queue="payments.q")
-    monkeypatch.setattr(change_room, "TRIES", 0)
+    monkeypatch.setattr(daily_room, "TRIES", 0)
     eve = {"Authorization": f"Bearer {await world.token('eve', Role.ADMIN, namespaces=('payments',))}"}
     assert (await world.ask("POST", "/v1/jobs/payments.job/pause", **eve)).json()["changed"]
     assert (await world.ask("POST", "/v1/jobs/payments.job/resume", **eve)).status_code == 409

@@ -12,8 +12,8 @@ from tests.domain.given import NOON, recorded
 from tests.http.conftest import World
 from tocsin.domain.access import Role
 from tocsin.domain.events import Passed
-from tocsin.services.timeline import durations
-from tocsin.services.timeline.durations import percentile
+from tocsin.services.timeline import reader
+from tocsin.services.timeline.reader import percentile
 from tocsin.subjects import Stream
 
 HOUR = timedelta(hours=1)
@@ -51,8 +51,8 @@ async def test_durations_have_percentiles(ran: World) -> None:
 
 
 async def test_many_durations_are_sampled(ran: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durations, "MAX_READ", 2)
-    monkeypatch.setattr(durations, "MAX_SLICES", 2)
+    monkeypatch.setattr(reader, "MAX_DURATIONS", 2)
+    monkeypatch.setattr(reader, "MAX_SLICES", 2)
     answer = await shown(ran, "durations", buckets="2")
     assert answer["sampled"] is True
     assert [bucket["count"] for bucket in answer["buckets"]] == [3]
@@ -65,7 +65,7 @@ async def test_event_loop_calculates_no_percentiles(ran: World, monkeypatch: pyt
         threads.add(current_thread().name.rpartition("_")[0])
         return percentile(ascending, percent)
 
-    monkeypatch.setattr(durations, "percentile", noted)
+    monkeypatch.setattr(reader, "percentile", noted)
     assert (await shown(ran, "durations", buckets="2"))["buckets"]
     assert threads == {"calculation"}
 

@@ -16,7 +16,7 @@ from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentGranted, DeadLettered, Enqueued, Failed, Failure
 from tocsin.domain.silence import MAX_OF_NAMESPACES, MAX_OF_OWNER
-from tocsin.services.silences import Silences
+from tocsin.services.notifications import Silences
 from tocsin.subjects import Bucket
 
 __all__ = ["shared"]  # a fixture

@@ -35,8 +35,8 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.notification import Kind
 from tocsin.domain.policy import Policy
+from tocsin.services.documents import Policies
 from tocsin.services.namespaces import Namespaces
-from tocsin.services.policies import Policies
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.services.shards import ShardMaps
 from tocsin.settings import Settings

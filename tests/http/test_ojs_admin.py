@@ -38,7 +38,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine.outside_workers import OutsideName
 from tocsin.ports.summaries import QueueCounts
-from tocsin.services import shared_read
+from tocsin.services import calculations
 from tocsin.services.operations import event_waiter
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Bucket, Stream
@@ -110,7 +110,7 @@ async def test_statistics_share_a_count(served: World, monkeypatch: pytest.Monke
     """The answers come also while searches have all places, and are of the caller's queues."""
     await given_jobs(served, "shop.a")
     served.settings = Settings(queues={name: Queue() for name in ("default", "shop.mail")})
-    monkeypatch.setattr(shared_read, "VALID_S", 600)
+    monkeypatch.setattr(calculations, "VALID_S", 600)
     of_queue, counted, parts = served.history.summaries.of_queue, list[str](), served.parts()
 
     async def noted(queue: str, since: datetime) -> QueueCounts:

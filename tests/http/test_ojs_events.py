@@ -31,7 +31,7 @@ from tocsin.domain.events import (
     Recorded,
     Recovered,
 )
-from tocsin.services.turns import MAX_WAITING
+from tocsin.services.calculations import MAX_WAITING
 
 
 async def skipped(world: World, job: str, times: int) -> None:

@@ -19,9 +19,9 @@ from tocsin.domain.access import Role
 from tocsin.domain.events import Advanced, Message, Recorded, Released
 from tocsin.domain.trace_context import process_of
 from tocsin.ports import LogUnavailable
-from tocsin.services import queue_names
+from tocsin.services import queue_decisions
 from tocsin.services.jobs.quotas import RegisteredJobs
-from tocsin.services.queue_names import QueueNames
+from tocsin.services.queue_decisions import QueueNames
 
 SCOPE = subjects.execution(JOB, ID)
 
@@ -128,7 +128,7 @@ async def test_empty_polls_search_unborn_queues_once(world: World, monkeypatch: 
 
 
 async def test_remembered_names_of_queues_are_limited(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_names, "MAX_ABSENT", 3)
+    monkeypatch.setattr(queue_decisions, "MAX_ABSENT", 3)
     names = QueueNames(world.log, world.registry.jobs, ())
     for number in range(10):
         assert await names.similar_to_absent(f"unborn-{number}") == ()
@@ -136,7 +136,7 @@ async def test_remembered_names_of_queues_are_limited(world: World, monkeypatch:
 
 
 async def test_new_queue_is_known_after_a_while(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queue_names, "VALID_S", 0)
+    monkeypatch.setattr(queue_decisions, "VALID_S", 0)
     names = QueueNames(world.log, world.registry.jobs, ())
     assert await names.similar_to_absent("reports") == ()
     await world.given(name="a", queue="reports")

@@ -8,7 +8,7 @@ from tests.domain.given import admitted
 from tests.http.conftest import World
 from tocsin.domain.access import Role
 from tocsin.domain.events import QueueFact, QueuePaused, QueuePurged, QueueResumed
-from tocsin.services import queue_names
+from tocsin.services import queue_decisions
 from tocsin.settings import Queue, Settings
 from tocsin.subjects import Stream
 
@@ -127,7 +127,7 @@ async def test_ojs_pauses_a_queue_before_its_first_job(configured: World, prefix
 @pytest.mark.parametrize("prefix", ["/ojs/v1", "/ojs/v1/admin"])
 async def test_ojs_pauses_few_absent_queues(configured: World, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The matcher keeps the name of each paused queue."""
-    monkeypatch.setattr(queue_names, "MAX_PAUSED_ABSENT", 3)
+    monkeypatch.setattr(queue_decisions, "MAX_PAUSED_ABSENT", 3)
     names = [f"absent-{number}" for number in range(6)]
     answers = await asyncio.gather(*(configured.ask("POST", f"{prefix}/queues/{name}/pause") for name in names))
     assert sorted(answer.status_code for answer in answers) == [200] * 3 + [409] * 3, [each.text for each in answers]

@@ -41,9 +41,9 @@ from tocsin.domain.events import (
 )
 from tocsin.domain.trace_context import TraceContext
 from tocsin.services import calculations, statements
+from tocsin.services.calculations import MAX_WAITING
 from tocsin.services.operator import Operator
 from tocsin.services.shards import ShardMaps
-from tocsin.services.turns import MAX_WAITING
 from tocsin.settings import Settings
 from tocsin.subjects import Bucket, Stream
 

@@ -11,7 +11,7 @@ from tocsin.adapters.http.api.app import api
 from tocsin.adapters.http.auth.authentication import Authentication
 from tocsin.adapters.http.auth.tokens import Tokens
 from tocsin.domain.access import Role
-from tocsin.services.what_if import service
+from tocsin.services import what_if
 
 NIGHTLY = {"name": "job", "schedule": "0 3 * * *", "function": "f"}
 WEEK = "2026-01-08T00:00:00Z"
@@ -74,7 +74,7 @@ async def test_error_names_the_field(world: World, body: dict[str, Any], field: 
 
 
 async def test_too_many_instants_are_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_INSTANTS", 1_000)
+    monkeypatch.setattr(what_if, "MAX_INSTANTS", 1_000)
     rule = {**NIGHTLY, "schedule": "* * * * * *"}
     answer = await world.ask("POST", "/v1/what-if", {"jobs": [rule], "until": WEEK})
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "since")

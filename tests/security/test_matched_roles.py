@@ -19,8 +19,7 @@ from tocsin.domain.task_fetch import Lease
 from tocsin.ports import NotAllowed
 from tocsin.services.jobs import Registry
 from tocsin.services.operations import worker_answers
-from tocsin.services.operations.task_fetches import TaskFetches
-from tocsin.services.operations.task_leases import Holder
+from tocsin.services.operations.task_fetches import Holder, TaskFetches
 from tocsin.settings import Settings
 
 MATCHED: Final = {"default": {"transport": "matched"}, "outside": {"transport": "mq"}}

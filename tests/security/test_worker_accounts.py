@@ -38,8 +38,7 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import agent_memory
 from tocsin.ports import HandOver, NotAllowed
-from tocsin.services import agent_grants
-from tocsin.services.agents import AgentRegistry
+from tocsin.services.agents import AgentRegistry, change_grants
 from tocsin.services.operations import execution_requests
 from tocsin.services.operations.execution_output import read_output
 from tocsin.services.operations.lookup import find
@@ -217,7 +216,7 @@ async def test_workers_of_a_team_get_its_tasks_alone(secured: Server, tmp_path: 
         connected(secured, tmp_path, "worker-mail") as mine,
         bootstrap.worker_connection(mine, team.options) as connection,
     ):
-        await agent_grants.change(tocsin.log, "allow", "mail", ["payments.mail"], [])
+        await change_grants(tocsin.log, "allow", "mail", ["payments.mail"], [])
         serving = asyncio.create_task(team.serve(connection))
         for job in ("payments.nightly", "billing.nightly"):
             await tocsin.apply({"name": job, "function": "send", "queue": f"{job.partition('.')[0]}.mail"})
@@ -232,7 +231,7 @@ async def test_workers_of_a_team_get_its_tasks_alone(secured: Server, tmp_path: 
         }
         team.stop()
         await serving
-        await agent_grants.change(tocsin.log, "allow", "mail", ["*"], [])  # as before: other tests share the server
+        await change_grants(tocsin.log, "allow", "mail", ["*"], [])  # as before: other tests share the server
     assert set(ran) == {"payments.nightly"}
     assert workers["payments.nightly"] == {"mail"}
     assert "mail" not in workers["billing.nightly"]

@@ -10,12 +10,13 @@ from tests.system.running import DEADLINE
 from tocsin.services import calculations
 from tocsin.services.calculations import (
     MAX_OPEN,
+    MAX_WAITING,
     CalculationAbandoned,
     Calculations,
     Effort,
+    ServerBusy,
     in_place,
 )
-from tocsin.services.turns import MAX_WAITING, ServerBusy
 
 
 async def test_event_loop_continues_during_a_calculation() -> None:

@@ -9,7 +9,7 @@ from tests.system.running import running
 from tocsin import Context, Worker
 from tocsin.adapters.sql.history import open_history
 from tocsin.domain.events import Completed
-from tocsin.services.execution_stats import ExecutionStats, RecoveryStats, statistics
+from tocsin.services.overview import ExecutionStats, RecoveryStats, statistics
 from tocsin.subjects import Stream
 
 

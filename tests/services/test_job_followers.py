@@ -17,10 +17,9 @@ from tocsin.domain.access import Principal, Role
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Message, Recorded
 from tocsin.services.calculations import Effort
-from tocsin.services.jobs import Job, JobFilter, search_keys
-from tocsin.services.jobs.job_follower import JobFollower, changes
-from tocsin.services.jobs.next_instants import FEW, JobInstant, NextInstants, SortedInstants
-from tocsin.services.jobs.search_keys import MAX_TEXT, SearchKeys
+from tocsin.services.jobs import Job, JobFilter, job_filter
+from tocsin.services.jobs.job_filter import MAX_TEXT, SearchKeys
+from tocsin.services.jobs.job_follower import FEW, JobFollower, JobInstant, NextInstants, SortedInstants, changes
 from tocsin.services.overview import AHEAD, LATE, Instant, jobs_now
 from tocsin.services.schedule_density import ScheduleGroups
 from tocsin.testing import START
@@ -169,7 +168,7 @@ def test_kept_candidates_lose_no_job(
 ) -> None:
     ledgers, instants, keys = Ledgers(), NextInstants(), SearchKeys()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search_keys, "BLOCK_JOBS", block)
+        patch.setattr(job_filter, "BLOCK_JOBS", block)
         for verb, name, fields in [*steps, ("list", "a", {})]:
             ledgers.change(verb, name, fields)
             if verb == "list":

@@ -13,9 +13,8 @@ from tocsin.ports import LogUnavailable
 from tocsin.services import calculations
 from tocsin.services.calculations import Calculations, Effort
 from tocsin.services.jobs import Registry
-from tocsin.services.jobs.job_follower import JobWatch
-from tocsin.services.jobs.next_instants import NextInstants
-from tocsin.services.jobs.search_keys import SearchKeys
+from tocsin.services.jobs.job_filter import SearchKeys
+from tocsin.services.jobs.job_follower import JobWatch, NextInstants
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
 

@@ -5,8 +5,7 @@ import pytest
 from tocsin import subjects
 from tocsin.domain.events import Actor, PolicyDefined
 from tocsin.domain.policy import NO_POLICY, Policy, PolicyError
-from tocsin.services.documents import RECENT_S, Recent
-from tocsin.services.policies import Policies, PolicyVersion
+from tocsin.services.documents import RECENT_S, Policies, PolicyVersion, Recent
 from tocsin.testing import InMemoryEventLog, ManualClock
 
 ANN = Actor(identity="ann")

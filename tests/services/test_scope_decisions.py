@@ -14,7 +14,7 @@ from tocsin.domain.events import (
     Recorded,
 )
 from tocsin.ports import LogUnavailable
-from tocsin.services import scope_decisions
+from tocsin.services import documents
 from tocsin.testing import InMemoryEventLog, ManualClock
 
 QUEUE: Final = subjects.queue("mail")
@@ -33,7 +33,7 @@ async def test_decision_is_made_again_after_another() -> None:
             await log.append(rivals.pop(0), expect=stored[-1].sequence if stored else 0)
         return [QueuePurged(queue="mail", upto=len(stored) + 1)]
 
-    [fact] = await scope_decisions.decide(log, QUEUE, purged)
+    [fact] = await documents.decide(log, QUEUE, purged)
     assert fact.upto == 3
     assert await newest(log, QUEUE) == fact
 
@@ -46,4 +46,4 @@ async def test_decision_gives_up_after_rivals() -> None:
         return [QueuePaused(queue="mail")]
 
     with pytest.raises(LogUnavailable, match="other writers"):
-        await scope_decisions.decide(log, QUEUE, paused)
+        await documents.decide(log, QUEUE, paused)

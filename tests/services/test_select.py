@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from tocsin.domain.statement_error import Place, StatementError
-from tocsin.services.select import MAX_ROWS, MAX_STATEMENT_CHARACTERS, Selected, SysDatabase
-from tocsin.services.sys_tables import TABLES, CellRow
-from tocsin.services.turns import ServerBusy
+from tocsin.services.calculations import ServerBusy
+from tocsin.services.select import MAX_ROWS, MAX_STATEMENT_CHARACTERS, TABLES, CellRow, Selected, SysDatabase
 
 JOBS: Sequence[CellRow] = [tuple(f"{column} {number}" for column in TABLES["jobs"]) for number in range(2_000)]
 

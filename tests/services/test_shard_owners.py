@@ -9,8 +9,8 @@ from tocsin.domain.events import OwnershipAssigned, Shard, ShardState
 from tocsin.ports import EventLog
 from tocsin.services.agents import AgentRegistry
 from tocsin.services.health.coordination import Shards, bindings, shards_of
+from tocsin.services.select import TABLES, shard_rows
 from tocsin.services.shards import ShardMaps, ShardOwner, owners_of, with_owners
-from tocsin.services.sys_tables import TABLES, shard_rows
 from tocsin.subjects import Bucket
 
 ONE: Final = "01890f3e-0000-7000-8000-000000000001"

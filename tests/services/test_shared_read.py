@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from tocsin.services import shared_read
-from tocsin.services.shared_read import SharedRead
+from tocsin.services import calculations
+from tocsin.services.calculations import SharedRead
 
 
 class Server:
@@ -26,7 +26,7 @@ class Server:
 
 
 async def test_callers_share_a_read_and_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_read, "VALID_S", 3_600.0)
+    monkeypatch.setattr(calculations, "VALID_S", 3_600.0)
     server = Server()
     shared = SharedRead(server.read)
     callers = [asyncio.create_task(shared.answer()) for _ in range(9)]
@@ -38,7 +38,7 @@ async def test_callers_share_a_read_and_its_answer(monkeypatch: pytest.MonkeyPat
 
 
 async def test_old_answer_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_read, "VALID_S", 0.0)
+    monkeypatch.setattr(calculations, "VALID_S", 0.0)
     server = Server()
     server.may_answer.set()
     shared = SharedRead(server.read)

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.domain.given import NOON
 from tocsin.domain.events import Actor, Silence
 from tocsin.domain.silence import LONGEST_S, MAX_REASON, MAX_SILENCES, MAX_TAG, covering
+from tocsin.services.notifications import Silences
 from tocsin.services.operations.errors import NotFound, OperationError
-from tocsin.services.silences import Silences
 from tocsin.testing import InMemoryEventLog, ManualClock
 
 ADA = Actor(identity="ada", kind="user")

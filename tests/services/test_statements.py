@@ -6,14 +6,14 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Defined
 from tocsin.domain.statements import read_statements
 from tocsin.services.jobs import Check, Job, Registry
-from tocsin.services.statements import AllRights, StatementRunner
+from tocsin.services.statements import Rights, StatementRunner
 from tocsin.settings import Settings
 from tocsin.testing import InMemoryEventLog, InMemoryProjections, ManualClock
 
 BEFORE = JobDefinition.model_validate({"name": "job", "function": "f"})
 
 
-class Interrupted(AllRights):
+class Interrupted(Rights):
     """Lets another writer change the job between the decision and the change."""
 
     def __init__(self, registry: Registry, times: int) -> None:

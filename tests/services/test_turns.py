@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from tocsin.services.turns import MAX_WAITING, ServerBusy, Turns
+from tocsin.services.calculations import MAX_WAITING, ServerBusy, Turns
 
 
 class Work:

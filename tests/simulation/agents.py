@@ -12,10 +12,7 @@ from tocsin.ports import (
     HandOver,
     ReceiveAbsence,
     ReceiveBody,
-    ReceiveCommand,
-    ReceiveEnds,
     ReceiveHoldList,
-    ReceiveTask,
 )
 from tocsin.stages.matcher.stage import Matcher
 
@@ -114,7 +111,7 @@ class SimulatedChannel:
         self._send("command", (name, agent_id), body)
 
     @asynccontextmanager
-    async def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AsyncIterator[None]:
+    async def commands(self, name: str, agent_id: str, receive: ReceiveBody) -> AsyncIterator[None]:
         async with self._listening("command", (name, agent_id), receive):
             yield
 
@@ -128,7 +125,7 @@ class SimulatedChannel:
         return ()
 
     @asynccontextmanager
-    async def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AsyncIterator[None]:
+    async def tasks(self, name: str, agent_id: str, receive: ReceiveBody) -> AsyncIterator[None]:
         async with self._listening("task", (name, agent_id), receive):
             yield
 
@@ -136,7 +133,7 @@ class SimulatedChannel:
         self._send("end", (name, agent_id), body)
 
     @asynccontextmanager
-    async def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AsyncIterator[None]:
+    async def ends(self, name: str, agent_id: str, receive: ReceiveBody) -> AsyncIterator[None]:
         async with self._listening("end", (name, agent_id), receive):
             yield
 

@@ -243,7 +243,7 @@ class SimulatedCommits:
 
         return await self._network.ask(self._process, f"next after {after}", answer, is_read=True)
 
-    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         del partition
         yield Bodies(bodies := self._server.stored[after:], caught_up=True, upto=after + len(bodies))
         after += len(bodies)

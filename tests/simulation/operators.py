@@ -6,8 +6,7 @@ from random import Random
 from typing import Final, Literal, TypeAlias
 
 from tocsin.ports import EventLog, LogUnavailable, OutdatedState, Projections
-from tocsin.services import agent_grants
-from tocsin.services.agents import AgentRegistry
+from tocsin.services.agents import AgentRegistry, change_grants
 from tocsin.services.operations.errors import OperationError
 from tocsin.services.queue_decisions import QueueDecisions
 
@@ -148,4 +147,4 @@ class Operator:
                 await self._agents.drain(decision.name)
             case "allow" | "revoke":
                 queues = (decision.queue,) if decision.verb == "allow" else ()
-                await agent_grants.change(self._log, decision.verb, decision.name, queues, ())
+                await change_grants(self._log, decision.verb, decision.name, queues, ())

@@ -10,11 +10,10 @@ from tocsin import subjects
 from tocsin.domain.events import Failure, Started
 from tocsin.domain.task_fetch import Lease
 from tocsin.ports import EventLog, LogUnavailable, OutdatedState
-from tocsin.services.operations import lookup, task_leases, worker_answers
+from tocsin.services.operations import lookup, task_fetches, worker_answers
 from tocsin.services.operations.errors import MatcherUnavailable, OperationError
 from tocsin.services.operations.lookup import ExecutionMatch
-from tocsin.services.operations.task_fetches import TaskFetches
-from tocsin.services.operations.task_leases import Held, Holder
+from tocsin.services.operations.task_fetches import Held, Holder, TaskFetches
 
 from .agents import SimulatedChannel
 from .process import Process, ProcessClock
@@ -89,7 +88,7 @@ class OutsideExecutor:
                 if mine is None:
                     return
                 if draw < 0.3:
-                    await task_leases.hand_back(self._log, mine)
+                    await task_fetches.hand_back(self._log, mine)
                 elif draw < 0.5:
                     await worker_answers.fail(self._log, mine, Failure(type="error", message="again, please"), key=KEY)
                 else:
@@ -125,7 +124,7 @@ class OutsideExecutor:
             facts = await self._log.load(subjects.execution(claim.job, claim.execution_id))
             found = ExecutionMatch(held.found.job, claim.execution_id, tuple(facts) or found.facts)
             try:
-                mine = task_leases.held_of(found, step=claim.step, holder=Holder("outside", claim.worker))
+                mine = task_fetches.held_of(found, step=claim.step, holder=Holder("outside", claim.worker))
             except OperationError:
                 return None
             if mine is not None and mine.claim.sequence == held.claim.sequence:

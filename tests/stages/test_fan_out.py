@@ -37,8 +37,7 @@ from tocsin.domain.events import (
 from tocsin.domain.execution import Status
 from tocsin.domain.fan_out import fanned_out, on_each_shard
 from tocsin.services.operations.execution_requests import cancel
-from tocsin.services.operations.fan_out import read_fan_out
-from tocsin.services.operations.lookup import ExecutionMatch
+from tocsin.services.operations.lookup import ExecutionMatch, read_fan_out
 from tocsin.stages.dag_advancer.stage import FIRST_WAIT, PATIENCE
 
 IDS = tuple(f"s{number:02}" for number in range(16))

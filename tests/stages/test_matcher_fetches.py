@@ -23,8 +23,7 @@ from tocsin.services.agents import AgentRegistry
 from tocsin.services.operations import task_fetches, worker_answers
 from tocsin.services.operations.errors import FetchTooLarge, MatcherUnavailable, ResultTooLarge, TooManyFetches
 from tocsin.services.operations.event_waiter import EventWaiter
-from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, TaskFetches, held_by
-from tocsin.services.operations.task_leases import Held, Holder
+from tocsin.services.operations.task_fetches import PATIENCE_S, REPEAT_S, Held, Holder, TaskFetches, held_by
 from tocsin.services.queue_decisions import QueueDecisions
 from tocsin.stages.matcher import fetches
 from tocsin.testing import settle

@@ -45,7 +45,7 @@ from tocsin.domain.events import (
 from tocsin.domain.events.public import MissedReason
 from tocsin.domain.notification import Kind, Notification
 from tocsin.ports import ChannelRefused, LogUnavailable, NotificationChannel, Written
-from tocsin.services.silences import Silences
+from tocsin.services.notifications import Silences
 from tocsin.stages.notifier import sender as sender_module
 from tocsin.stages.notifier.backlog import MAX_OPEN, Backlog
 from tocsin.stages.notifier.sender import GIVE_UP_AFTER, TRIM_S, Sender

@@ -41,7 +41,7 @@ from tocsin.adapters.nats.server.embedded import ANY_PORT
 from tocsin.bootstrap import Installation
 from tocsin.domain import ledger
 from tocsin.domain.events import Completed
-from tocsin.services.lost_tail import LEAST_GAP, MOST_GAP, gap
+from tocsin.services.repair import LEAST_GAP, MOST_GAP, gap
 from tocsin.subjects import Stream
 
 LOAD = 300

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Final, cast
+from typing import Final
 
 from .. import telemetry
 from ..archive.log_archive import LogArchive, commits_of
@@ -46,8 +46,7 @@ class ArchivedCommitLog:
         async for batch in self._patiently(partition, after=after):
             yield batch
             after = batch.upto
-        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(partition, after=after))
-        async with aclosing(follower) as batches:
+        async with aclosing(self._log.follow(partition, after=after)) as batches:
             async for batch in batches:
                 if batch.bodies and batch.bodies[0].sequence > after + 1:
                     async for missing in self._patiently(partition, after=after, before=batch.bodies[0].sequence):

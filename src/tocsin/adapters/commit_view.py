@@ -25,7 +25,7 @@ from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
 from ..engine.watcher import Shown
 from ..ports import Append, Batch, Decode, Loaded, LogUnavailable, Write, Written, check_scopes
-from ..ports.commit_log import Bodies, CommitLog
+from ..ports.commit_log import CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note_decisions
 from .log_terms import LogTerms
@@ -313,8 +313,7 @@ class CommitView:
         if upto <= after or self.chain is None:
             return
         chain = Chain(self._seal, self.chain.heads.before(after))
-        follower = cast("AsyncGenerator[Bodies]", self._commits.follow(self._partition, after=chain.head.sequence))
-        async with aclosing(follower) as batches:
+        async with aclosing(self._commits.follow(self._partition, after=chain.head.sequence)) as batches:
             async for batch in batches:
                 for body in batch.bodies:
                     if (commit := chain.take(body)) is not None:

@@ -138,17 +138,13 @@ class Page:
 
 
 class CheckpointStore:
-    """The stored checkpoints of an installation."""
+    """The stored checkpoints of an installation. A page that cannot be read raises `CheckpointDamaged`."""
 
     def __init__(self, projections: Projections) -> None:
         self._projections = projections
 
     async def newest(self, stream: Stream) -> Page:
-        """Return the newest page of a stream.
-
-        Raises:
-            CheckpointDamaged: the page cannot be read.
-        """
+        """Return the newest page of a stream."""
         low, page = 0, Page(1, (), 0)
         high = 1
         while (found := await self._page(stream, high)) is not None:
@@ -176,11 +172,7 @@ class CheckpointStore:
         return Page(page.number, checkpoints, revision)
 
     async def read(self, stream: Stream) -> AsyncIterator[SignedCheckpoint]:
-        """Yield the checkpoints of a stream, the oldest first.
-
-        Raises:
-            CheckpointDamaged: a page cannot be read.
-        """
+        """Yield the checkpoints of a stream, the oldest first."""
         number = 1
         while (page := await self._page(stream, number)) is not None:
             for checkpoint in page.checkpoints:
@@ -204,9 +196,6 @@ async def stored_checkpoints(projections: Projections) -> list[SignedCheckpoint]
     """Return the checkpoints of all signed streams.
 
     Read them before the streams, so that the streams hold all that they cover.
-
-    Raises:
-        CheckpointDamaged: a page cannot be read.
     """
     store = CheckpointStore(projections)
     return [checkpoint for stream in SIGNED_STREAMS async for checkpoint in store.read(stream)]

@@ -9,7 +9,7 @@ must not decide whether an event was late.
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing
 from datetime import datetime
-from typing import Final, cast
+from typing import Final
 
 from .. import subjects
 from ..domain.commit import Commit, LogHead, Seal
@@ -17,7 +17,7 @@ from ..domain.events import Admitted, DefinitionFact, Dispatched, Message, Recor
 from ..domain.log_events import is_log_event
 from ..domain.text import utc_text
 from ..ports import StoredMessage
-from ..ports.commit_log import Bodies, CommitLog, StoredBody
+from ..ports.commit_log import CommitLog, StoredBody, stored_bodies
 
 
 class CommitReader:
@@ -42,15 +42,9 @@ class CommitReader:
         self.key = key
         self._known = known
 
-    async def bodies(self, *, after: int = 0) -> AsyncGenerator[StoredBody, None]:
+    def bodies(self, *, after: int = 0) -> AsyncGenerator[StoredBody, None]:
         """Yield all messages after a sequence that are stored now, genuine or not."""
-        follower = cast("AsyncGenerator[Bodies, None]", self._log.follow(self._partition, after=after))
-        async with aclosing(follower) as batches:
-            async for batch in batches:
-                for body in batch.bodies:
-                    yield body
-                if batch.caught_up:
-                    return
+        return stored_bodies(self._log, self._partition, after=after)
 
     async def events(self, *, after: int = 0, upto: int) -> AsyncGenerator[StoredMessage, None]:
         """Yield the events between two numbers as messages of the streams of their subjects.

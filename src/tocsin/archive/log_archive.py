@@ -21,7 +21,6 @@ from ..domain.errors import TocsinError
 from ..ports import ArchiveStore, Projections
 from ..subjects import LOG_ARCHIVE, Bucket, Stream
 
-FORMAT: Final = 1
 LINES: Final = "output."
 """The beginning of the subjects of lines."""
 
@@ -87,7 +86,6 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     ids: tuple[str, str] | None = None
     previous: str | None = None
     previous_sha256: str | None = None
-    format: int = FORMAT
 
     @property
     def name(self) -> str:
@@ -137,7 +135,7 @@ class LogArchiveState(msgspec.Struct, frozen=True):
 
 
 class LogArchive:
-    """The archive of one installation."""
+    """The archive of one installation. An object that is missing or changed raises `ArchiveDamaged`."""
 
     def __init__(self, store: ArchiveStore, projections: Projections) -> None:
         """`projections` holds the state."""
@@ -201,9 +199,6 @@ class LogArchive:
         """Return a manifest.
 
         `digest`: the digest of the manifest, as the state or the segment after it says.
-
-        Raises:
-            ArchiveDamaged: it is missing, unreadable or changed.
         """
         file = f"{name}.json"
         if name not in self._segments:
@@ -232,9 +227,6 @@ class LogArchive:
         """Return the segments of a source with messages after a sequence, the oldest first.
 
         `state`: an earlier progress of the archive; None: the current one.
-
-        Raises:
-            ArchiveDamaged: a manifest is missing or changed.
         """
         if state is None:
             state, _ = await self.state()
@@ -246,11 +238,7 @@ class LogArchive:
         return found[::-1]
 
     async def messages(self, segment: Segment) -> list[ArchivedMessage]:
-        """Return the messages of a segment.
-
-        Raises:
-            ArchiveDamaged: they are missing or changed.
-        """
+        """Return the messages of a segment."""
         name = f"{segment.name}.gz"
         body = await self._store.get(name)
         if body is None:
@@ -263,9 +251,6 @@ class LogArchive:
         """Yield the messages of a source between two sequences, a segment at a time.
 
         The first sequence is left out.
-
-        Raises:
-            ArchiveDamaged: an object is missing or changed.
         """
         for segment in await self.segments(source, after=after) if after < upto else ():
             if segment.first > upto:
@@ -273,11 +258,7 @@ class LogArchive:
             yield [message for message in await self.messages(segment) if after < message.sequence <= upto]
 
     async def lines(self, execution_id: str) -> list[ArchivedMessage]:
-        """Return the archived lines of the handlers of an execution, oldest first.
-
-        Raises:
-            ArchiveDamaged: an object is missing or changed.
-        """
+        """Return the archived lines of the handlers of an execution, oldest first."""
         lines: list[ArchivedMessage] = []
         for segment in await self.segments(Stream.OUTPUT.value):
             if segment.ids is not None and segment.ids[0] <= execution_id <= segment.ids[1]:
@@ -301,11 +282,7 @@ class LogArchive:
         return LogArchiveState(newest)
 
     async def copy_to(self, store: ArchiveStore, state: LogArchiveState) -> list[str]:
-        """Copy the objects of the archive into another store, and return their names.
-
-        Raises:
-            ArchiveDamaged: an object is missing or changed.
-        """
+        """Copy the objects of the archive into another store, and return their names."""
         names: list[str] = []
         for source in state.newest:
             for segment in await self.segments(source, state=state):

@@ -34,15 +34,15 @@ from ..adapters.nats.event_streams import NatsWebhookQueue
 from ..adapters.nats.micro_service import ApiRequest, Operation, serve_operations
 from ..adapters.otel.process_metrics import process_metrics
 from ..engine.timezone_refresh import TimezoneWatch
+from ..services.calculations import SharedRead
 from ..services.health import examine
-from ..services.health.leadership import leadership_of
+from ..services.health.coordination import leadership_of
 from ..services.health.status import as_json, status
 from ..services.jobs import Registry
 from ..services.operations.event_waiter import EventWaiter
 from ..services.operations.task_fetches import TaskFetches
 from ..services.queues import queues
 from ..services.reset import reset
-from ..services.shared_read import SharedRead
 from ..services.webhooks import Webhooks
 from ..settings.fields import is_loopback
 from . import Installation, health_target

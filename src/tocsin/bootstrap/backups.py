@@ -24,7 +24,7 @@ from ..adapters.s3.bucket import Bucket
 from ..engine.snapshots import Snapshots
 from ..ports import Clock
 from ..services.audit.check import PATIENCE
-from ..services.lost_tail import LogEnd
+from ..services.repair import LogEnd
 from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
 from ..subjects import RECORDED

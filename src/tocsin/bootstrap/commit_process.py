@@ -39,7 +39,7 @@ from ..engine.watcher import Watcher
 from ..engine.write_turns import WriteTurns
 from ..ports import Clock, InputLog, LogUnavailable, Projections
 from ..ports.commit_log import CommitLog, StoredBody, TurnChannel
-from ..services.lost_tail import LogEnd
+from ..services.repair import LogEnd
 from ..stages.planner import PLANNER
 from ..subjects import COMMITS, Stream, UnreadableMessage, covers, digest_of, stream_of
 from .effects import Effects

@@ -14,13 +14,12 @@ from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
 from ..domain.events import Actor
 from ..services.apply import with_defaults
-from ..services.installation_operator import OpenHistory
-from ..services.operator import Operator, opened_once
+from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
 from ..worker import Worker
 from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
 from .installation import Installation, connect, report_key
-from .operators import operator_of, recorded_history
+from .operators import opened_once, operator_of, recorded_history
 from .provision import initialize
 from .stage_runner import STAGE_NAMES, run_stages
 from .workers import worker_connection

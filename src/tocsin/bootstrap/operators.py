@@ -1,17 +1,17 @@
 """The operator of an installation, over NATS or through its HTTP API."""
 
+import asyncio
 import getpass
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
 from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized, RequestRefused
-from ..services.installation_operator import OpenHistory
-from ..services.operator import Operator, opened_once
+from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
 from ..subjects import Stream
 
@@ -137,3 +137,20 @@ def _place_of(url: str) -> str:
     if not file.exists():
         raise HistoryNotFound(f"no history is kept in {file}: {_POINT}")
     return str(file)
+
+
+@asynccontextmanager
+async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
+    """Within the block, open the history at its first use and keep it open."""
+    opening = asyncio.Lock()
+    histories: list[History] = []
+    async with AsyncExitStack() as stack:
+
+        @asynccontextmanager
+        async def shared() -> AsyncIterator[History]:
+            async with opening:
+                if not histories:
+                    histories.append(await stack.enter_async_context(open_history()))
+            yield histories[0]
+
+        yield shared

@@ -16,7 +16,7 @@ from .runtime.session import Session
 
 if TYPE_CHECKING:
     from ..domain.events import QueueGrant
-    from ..services.agent_grants import GrantVerb
+    from ..services.agents import GrantVerb
 
 _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]

@@ -17,8 +17,7 @@ from ..domain.execution import Status
 from ..domain.text import counted
 from ..ports import DeadLetterRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, every
-from ..services.operations.dead_letter_lookup import Letter
-from ..services.operations.dead_letters import Replay, Resolution
+from ..services.operations.dead_letters import Letter, Replay, Resolution
 from ..services.operator import Operator
 from .executions.fan_out import on_each
 from .executions.page import attempts_table

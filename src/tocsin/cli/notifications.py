@@ -11,7 +11,8 @@ from .. import __version__
 from ..domain.ids import notification_id
 from ..domain.notification import Kind, Notification
 from ..ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
-from ..services.operator import NotServed, Operator
+from ..services.operations.errors import NotServed
+from ..services.operator import Operator
 from ..settings.channels import NatsChannel
 from .output.format import local
 from .runtime.errors import Exit, UsageError

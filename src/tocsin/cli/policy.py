@@ -18,8 +18,8 @@ from .runtime.errors import UsageError
 from .runtime.session import Session
 
 if TYPE_CHECKING:
+    from ..services.documents import PolicyVersion
     from ..services.jobs import Job
-    from ..services.policies import PolicyVersion
 
 UNSET: Final = "none"
 """The value that unsets a field."""

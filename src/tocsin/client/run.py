@@ -15,8 +15,7 @@ from ..domain.fan_out import execution_ids
 from ..ports import ExecutionRow, HistoryUnavailable, LogUnavailable, NotAllowed
 from ..ports.queries import ExecutionQuery
 from ..services.operations.errors import NotFound
-from ..services.operations.fan_out import fanned_out
-from ..services.operations.lookup import ExecutionMatch
+from ..services.operations.lookup import ExecutionMatch, fanned_out
 from ..services.operator import Operator
 from .errors import InvalidArgument, RunTimeout
 from .event_watch import EventWatch, is_end

@@ -4,19 +4,15 @@ It is made of each commit, and again for a decision that failed on the fold of t
 """
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
 
 from ..domain.commit import Commit, LogHead, Seal
 from ..domain.events import Message, Recorded
 from ..domain.log_events import ABOUT_THE_LOG, decode, is_log_event
-from ..ports.commit_log import Bodies, CommitLog
+from ..ports.commit_log import CommitLog
 from .broken_keys import StoredEvent
 from .commit_writer import Chain
 from .fold import Fold
 from .snapshots import Snapshots
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
 
 
 async def load_fold(
@@ -49,8 +45,7 @@ async def _fold_on(log: CommitLog, partition: int, chain: Chain, end: LogHead, f
     """Fold the commits of a chain up to a head; False: they end elsewhere."""
     if chain.head.sequence >= end.sequence:
         return chain.head.digest == end.digest
-    follower = cast("AsyncGenerator[Bodies]", log.follow(partition, after=chain.head.sequence))
-    async with aclosing(follower) as batches:
+    async with aclosing(log.follow(partition, after=chain.head.sequence)) as batches:
         async for batch in batches:
             for body in batch.bodies:
                 if (commit := chain.take(body)) is not None:

@@ -5,12 +5,11 @@ Every port has one behaviour suite in `tests/conformance/`, run over each of its
 are for broken plumbing; a failed job is an event.
 """
 
-from .agents import *
+from .channels import *
 from .clock import *
 from .durables import *
 from .errors import *
 from .event_log import *
-from .fetches import *
 from .history import *
 from .projections import *
 from .stored_log import *

@@ -1,7 +1,7 @@
 """The log of commits for its writers and readers, and requests for a turn."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
 from typing import Protocol, TypeAlias
 
@@ -45,7 +45,8 @@ class Bodies(msgspec.Struct, frozen=True):
 class CommitLog(Protocol):
     """The messages of the subjects of all partitions; each subject has its own guard.
 
-    It stores bodies and does not read them: `domain.commit` finds the genuine commits among them.
+    It stores bodies and does not read them: `domain.commit` finds the genuine commits among them. Each request raises
+    `LogUnavailable` if there was no answer, or the server cannot store now.
     """
 
     async def append(self, partition: int, body: bytes, *, expect: int) -> int:
@@ -55,40 +56,33 @@ class CommitLog(Protocol):
 
         Raises:
             CommitRefused: the partition has another last sequence.
-            LogUnavailable: there was no answer, or the server cannot store it now.
             MessageTooLarge: the server accepts no message of this size.
         """
-        ...
 
     async def next(self, partition: int, *, after: int) -> StoredBody | None:
-        """Return the first message after a sequence; None: the leader of the stream has none.
+        """Return the first message after a sequence; None: the leader of the stream has none."""
 
-        Raises:
-            LogUnavailable: there was no answer.
-        """
-        ...
-
-    def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         """Yield all messages after a sequence in order, through reconnects, until closed."""
-        ...
 
     async def now(self) -> datetime:
-        """Return the server's time (UTC).
-
-        Raises:
-            LogUnavailable: there was no answer.
-        """
-        ...
+        """Return the server's time (UTC)."""
 
     async def purge(self, partition: int, *, upto: int) -> None:
         """Remove messages up to a sequence, but never the newest.
 
         The sequence of the newest guards the next commit.
-
-        Raises:
-            LogUnavailable: there was no answer.
         """
-        ...
+
+
+async def stored_bodies(log: CommitLog, partition: int, *, after: int = 0) -> AsyncGenerator[StoredBody, None]:
+    """Yield the messages after a sequence that are stored now, genuine or not."""
+    async with aclosing(log.follow(partition, after=after)) as batches:
+        async for batch in batches:
+            for body in batch.bodies:
+                yield body
+            if batch.caught_up:
+                return
 
 
 ReceiveTurn: TypeAlias = Callable[[str], None]
@@ -96,16 +90,13 @@ ReceiveTurn: TypeAlias = Callable[[str], None]
 
 
 class TurnChannel(Protocol):
-    """Requests for a turn, which no stream stores. Any request may be lost."""
+    """Requests for a turn, which no stream stores.
+
+    Any request may be lost. `ask` raises `LogUnavailable` without a connection.
+    """
 
     async def ask(self, name: str) -> None:
-        """Ask the other processes to hold back.
-
-        Raises:
-            LogUnavailable: there is no connection.
-        """
-        ...
+        """Ask the other processes to hold back."""
 
     def asked(self, receive: ReceiveTurn) -> AbstractAsyncContextManager[None]:
         """Within the block, pass on the request of each process, also of this process."""
-        ...

@@ -38,15 +38,14 @@ class EventReader(Protocol):
     """Reads a durable. Several readers, also of other processes, share its messages."""
 
     async def take(self, limit: int, *, wait: float) -> "Sequence[Delivery]":
-        """Return up to `limit` messages; wait up to `wait` seconds for the first.
-
-        Raises:
-            LogUnavailable: the durable is gone, or the server did not answer.
-        """
+        """Return up to `limit` messages; wait up to `wait` seconds for the first."""
 
 
 class EventStreams(Protocol):
-    """Creates, removes and reads the durables of triggers."""
+    """Creates, removes and reads the durables of triggers.
+
+    A request raises `LogUnavailable` if the server did not answer, or the durable to read is gone.
+    """
 
     @property
     def log_stream(self) -> str:
@@ -69,31 +68,19 @@ class EventStreams(Protocol):
 
         Raises:
             RequestRefused: the stream does not exist, or has no such subject, or this user may not read it.
-            LogUnavailable: the server did not answer.
         """
 
     async def remove(self, stream: str, name: str) -> None:
-        """Remove a durable, unless it is gone.
-
-        Raises:
-            LogUnavailable: the server did not answer.
-        """
+        """Remove a durable, unless it is gone."""
 
     async def names(self, stream: str) -> Collection[str]:
         """Return the names of the durables of this installation's triggers.
 
         A stream that does not exist has none.
-
-        Raises:
-            LogUnavailable: the server did not answer.
         """
 
     async def progress(self, durable: EventDurable) -> Progress:
-        """Return the progress of a durable, of all its readers.
-
-        Raises:
-            LogUnavailable: the durable is gone, or the server did not answer.
-        """
+        """Return the progress of a durable, of all its readers."""
 
     def reading(self, durable: EventDurable) -> AbstractAsyncContextManager[EventReader]:
         """Within the block, read a durable. Messages that were not handled are handed back."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from ..domain.errors import TocsinError
+from ..subjects import LAYOUT
 
 
 class OutdatedState(TocsinError):
@@ -76,6 +77,12 @@ class NoResponder(LogUnavailable):
     def __init__(self, subject: str) -> None:
         super().__init__(f"{subject}: no server answers it")
         self.subject = subject
+
+
+class ApiUnavailable(LogUnavailable):
+    """The HTTP API of `--server` does not answer, or answers with an error."""
+
+    code = "api-unavailable"
 
 
 class LaggingReplica(LogUnavailable):
@@ -154,18 +161,12 @@ class UnsupportedLayout(Unreachable):
 
     code = "unsupported-layout"
 
-    def __init__(self, stream: str, layout: int | None, *, needed: int, streams: Iterable[str]) -> None:
-        """Describe the first stream that does not fit.
-
-        Args:
-            stream: its name on the server.
-            layout: its layout; None: it has no number.
-            needed: the layout of this version.
-            streams: the names of all streams of the installation.
-        """
+    def __init__(self, stream: str, layout: int | None, *, streams: Iterable[str]) -> None:
+        """Describe the first stream that does not fit, among all streams of the installation."""
         actual = "no layout number" if layout is None else f"layout {layout}"
-        self.reason = f"stream {stream} has {actual}, and this version of Tocsin needs layout {needed}"
-        self.remedy = _steps(streams) if layout is None or layout < needed else "upgrade Tocsin"
+        self.stream = stream
+        self.reason = f"stream {stream} has {actual}, and this version of Tocsin needs layout {LAYOUT}"
+        self.remedy = _steps(streams) if layout is None or layout < LAYOUT else "upgrade Tocsin"
         super().__init__(f"{self.reason}: {self.remedy}")
 
 

@@ -66,7 +66,7 @@ class Written(msgspec.Struct, frozen=True):
 
 
 class Publisher(Protocol):
-    """Stores inputs. Workers have no more of the log than this."""
+    """Stores inputs, or raises `LogUnavailable`. Workers have no more of the log than this."""
 
     async def publish(self, subject: str, message: Message, *, message_id: str, ttl: float | None = None) -> int:
         """Store an input.
@@ -76,7 +76,6 @@ class Publisher(Protocol):
 
         Raises:
             RequestRefused: the log cannot store it.
-            LogUnavailable: the log did not answer.
         """
 
     async def write(self, writes: "Sequence[Publish]") -> "list[Written]":
@@ -84,7 +83,10 @@ class Publisher(Protocol):
 
 
 class InputLog(Publisher, Protocol):
-    """The streams beside the log of commits: inputs, output and notifications."""
+    """The streams beside the log of commits: inputs, output and notifications.
+
+    Each request raises `LogUnavailable` if the log did not answer.
+    """
 
     async def publish_together(self, inputs: "Sequence[Publish]") -> None:
         """Store up to `MAX_TOGETHER` inputs of one stream: all of them, or none.
@@ -95,7 +97,6 @@ class InputLog(Publisher, Protocol):
         Raises:
             RepeatedInput: some of them were stored before, and others were not.
             RequestRefused: the log cannot store one of them.
-            LogUnavailable: the log did not answer, or stores no batches in this stream.
         """
 
     async def append(self, fact: Message, *, expect: int) -> int:
@@ -105,16 +106,12 @@ class InputLog(Publisher, Protocol):
 
         Raises:
             SequenceConflict: the scope has a newer event.
-            LogUnavailable: the log did not answer.
         """
 
     async def remove(self, subject: str, sequence: int) -> None:
         """Remove a message of a subject's stream, unless it is gone.
 
         Only messages that are no events may be removed: messages of the MQ bridge, and reports that prove no claim.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
 
     async def write(self, writes: "Sequence[Write]") -> "list[Written]":
@@ -141,11 +138,7 @@ class InputLog(Publisher, Protocol):
         """
 
     async def tail(self, scope: str) -> int:
-        """Return the last sequence in a scope (0: none), never a stale one.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Return the last sequence in a scope (0: none), never a stale one."""
 
     async def tails(self, *scopes: str) -> list[int]:
         """Return what `tail` returns for each of several scopes."""
@@ -157,11 +150,7 @@ class InputLog(Publisher, Protocol):
         """
 
     async def replicas(self) -> int:
-        """Return the number of servers that keep the log of commits, as configured.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
+        """Return the number of servers that keep the log of commits, as configured."""
 
     async def now(self) -> datetime:
         """Return the time (UTC) by the log's own clock."""
@@ -266,11 +255,7 @@ class Batch(msgspec.Struct, frozen=True):
 
 
 async def write_each(log: InputLog, writes: Sequence[Write]) -> list[Written]:
-    """Implement `EventLog.write` by one request for each message.
-
-    Raises:
-        ValueError: two writes share a scope.
-    """
+    """Implement `EventLog.write` by one request for each message."""
     check_scopes(writes)
     return await asyncio.gather(*(_store(log, write) for write in writes))
 

@@ -27,9 +27,7 @@ DeadLetterSort: TypeAlias = Literal["newest", "oldest"]
 USUAL_LIMIT: Final = 50
 MAX_LIMIT: Final = 10_000
 MAX_NOTIFICATIONS: Final = 1_000
-"""Notifications of a page."""
 MAX_DIGITS: Final = 18
-"""Digits of a sequence."""
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -155,11 +153,7 @@ class _ListQuery:
     """The namespaces of the jobs; None: all jobs. Cursors then name no row of others, and no row of others fills a page."""
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            InvalidQuery: a field is invalid.
-        """
+        """Validate the fields."""
         if not 1 <= self.limit <= MAX_LIMIT:
             raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_LIMIT:,}")
         for field, time in (("since", self.since), ("until", self.until)):
@@ -191,11 +185,7 @@ class _ListQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutionQuery(_ListQuery):
-    """A query for executions. A field that is None filters nothing.
-
-    Raises:
-        InvalidQuery: a field is invalid.
-    """
+    """A query for executions. A field that is None filters nothing."""
 
     status: Status | None = None
     trigger: str | None = None
@@ -208,11 +198,7 @@ class ExecutionQuery(_ListQuery):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterQuery(_ListQuery):
-    """A query for dead letters. A field that is None filters nothing.
-
-    Raises:
-        InvalidQuery: a field is invalid.
-    """
+    """A query for dead letters. A field that is None filters nothing."""
 
     unresolved: bool = False
     pattern: str | None = None
@@ -268,11 +254,7 @@ class NotificationQuery:
     limit: int = USUAL_LIMIT
 
     def __post_init__(self) -> None:
-        """Validate the fields.
-
-        Raises:
-            InvalidQuery: a field is invalid.
-        """
+        """Validate the fields."""
         if not 1 <= self.limit <= MAX_NOTIFICATIONS:
             raise InvalidQuery("limit", self.limit, f"must be between 1 and {MAX_NOTIFICATIONS:,}")
         text = self.cursor

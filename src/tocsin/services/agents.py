@@ -1,28 +1,41 @@
-"""Agents of an installation, and queues that wait for them."""
+"""Agents of an installation, their grants, and queues that wait for them."""
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
 
 from pydantic import ValidationError
+from typing_extensions import override
 
 from .. import subjects
-from ..domain import agent
+from ..domain import agent, agent_grants
 from ..domain.agent import AgentRecord, AgentState, Mode
-from ..domain.events import OF_THE_NAME, Actor, AgentFact, AgentSwitched, Message, Recorded, newest_of
+from ..domain.agent_grants import EVERY, EveryShardGranted, TooManyGrants
+from ..domain.events import (
+    OF_THE_NAME,
+    Actor,
+    AgentFact,
+    AgentGranted,
+    AgentSwitched,
+    Message,
+    QueueGrant,
+    Recorded,
+    newest_of,
+)
 from ..domain.policy import slots
 from ..domain.queue_backlog import QueueBacklog
 from ..engine.outside_workers import OutsideName
 from ..ports import EventLog, Projections
 from ..subjects import BACKLOG_KEYS, Bucket
-from . import executor_leader, shards
-from .operations.errors import NotFound
-from .policies import Policies
-from .scope_decisions import Take, decide, unlimited
+from . import shards
+from .documents import Document, Policies, Take, decide, unlimited
+from .operations.errors import NotFound, OperationError
 
 
 class AgentRegistry:
-    """The agents of an installation."""
+    """The agents of an installation. `NotFound`: no worker has a name or id."""
 
     def __init__(self, log: EventLog, projections: Projections) -> None:
         self._log = log
@@ -34,9 +47,6 @@ class AgentRegistry:
         Workers that do not register are among them.
 
         They are sorted by name and start, and a moment old.
-
-        Raises:
-            NotFound: no worker has this name.
         """
         records: list[AgentRecord] = []
         for body in (await self._projections.entries(Bucket.AGENTS)).values():
@@ -48,7 +58,7 @@ class AgentRegistry:
             now = await self._log.now()
             records = [record.at(now) for record in records]
         records.sort(key=lambda record: (record.name, record.agent_id))
-        records = await shards.marked(self._log, await executor_leader.marked(self._log, records))
+        records = await shards.with_shards(self._log, await shards.with_leader(self._log, records))
         if any(record.kind == "agent" for record in records):
             ceiling = (await Policies(self._log).newest()).policy.max_concurrent_jobs
             records = [
@@ -80,9 +90,6 @@ class AgentRegistry:
         `is_bound`: the caller may not enable agents that it does not see.
 
         Return whether that changed anything.
-
-        Raises:
-            NotFound: no worker has this name, and it was never disabled.
         """
         mode: Mode = "enabled" if enabled else "disabled"
         known = await self.agents()
@@ -118,9 +125,6 @@ class AgentRegistry:
         A worker over HTTP drains until it is enabled, because a new process may have its id.
 
         Return those that were not draining. `take` takes the room for each event.
-
-        Raises:
-            NotFound: no worker has this name or id.
         """
         known = await self.agents()
         over_http = await self._switch_over_http(known, name, "draining", by, reason, take)
@@ -223,7 +227,103 @@ async def backlogs(projections: Projections) -> dict[str, QueueBacklog]:
     return by_queue
 
 
-async def readers(log: EventLog, projections: Projections, queues: Sequence[str]) -> dict[str, int]:
-    """Return the number of agents that take tasks of each queue."""
-    agents = [agent for agent in await AgentRegistry(log, projections).agents() if agent.state is AgentState.ENABLED]
-    return {queue: sum(queue in agent.queues for agent in agents) for queue in queues}
+GrantVerb: TypeAlias = Literal["allow", "revoke"]
+_QUEUE: Final = re.compile(r"\*|[a-z0-9][a-z0-9\-.]{0,254}")
+_MAX_PATTERN: Final = 255
+
+
+class InvalidGrant(OperationError):
+    """A name, a queue or a function of a grant is invalid."""
+
+    code = "invalid-grant"
+
+
+@dataclass(frozen=True, slots=True)
+class GrantAnswer:
+    """The grants of a name after a request."""
+
+    agent: str
+    changed: bool
+    grants: tuple[QueueGrant, ...] | None
+    """None: nothing was ever stored for the name."""
+    shards: tuple[str, ...] | None = None
+    """The shards that agents of the name may own, `*` for every shard; None: no operator limited them."""
+
+
+class Grants(Document[AgentGranted, AgentGranted | None]):
+    """The grants of one name."""
+
+    kind = AgentGranted
+
+    def __init__(self, log: EventLog, name: str) -> None:
+        super().__init__(log)
+        self.scope = subjects.agent(name, OF_THE_NAME)
+
+    @override
+    def view(self, newest: Recorded[AgentGranted] | None) -> AgentGranted | None:
+        return None if newest is None else newest.message
+
+
+async def change_grants(  # noqa: PLR0913 - the fields of a grant
+    log: EventLog,
+    verb: GrantVerb,
+    name: str,
+    queues: Sequence[str],
+    functions: Sequence[str],
+    *,
+    shards: Sequence[str] = (),
+    by: Actor | None = None,
+    reason: str | None = None,
+    take: Take = unlimited,
+) -> GrantAnswer:
+    """Add functions of queues, and shards, to the grants of a name, or remove them.
+
+    The name needs no agent yet, so that a grant can precede its workers. `take` takes the room for the event.
+
+    Raises:
+        InvalidGrant: a name, a queue, a function or a shard is invalid, no queue is allowed, a shard is taken from agents that may own
+            every shard or have no grants, or the event would be too large.
+    """
+    _check_grant(name, queues, functions, shards)
+    known: list[AgentGranted | None] = []
+
+    def edit(newest: AgentGranted | None) -> AgentGranted | None:
+        known[:] = [newest]
+        if newest is None and shards and (verb == "revoke" or not queues):
+            raise InvalidGrant(
+                f"Agents of the name {name!r} have no grants, and shards are limited together with queues. Run "
+                f"`tocsin agents allow {name} --queue QUEUE --shard SHARD` with the queues and shards that they may have."
+            )
+        if verb == "allow" and not queues and not shards:
+            raise InvalidGrant("No queue is named. Name queues with --queue, or every queue with `--queue '*'`.")
+        try:
+            if verb == "allow":
+                return agent_grants.allow(newest, name, queues, functions or (EVERY,), shards=shards)
+            return agent_grants.revoke(newest, name, queues, functions, shards=shards)
+        except (TooManyGrants, EveryShardGranted) as error:
+            raise InvalidGrant(str(error), code=error.code) from error
+
+    stored = await Grants(log, name).replace(edit, by=by, reason=reason, take=take)
+    current = stored or known[0]
+    if current is None:
+        return GrantAnswer(name, changed=False, grants=None)
+    return GrantAnswer(name, stored is not None, current.grants, current.shards)
+
+
+def _check_grant(name: str, queues: Sequence[str], functions: Sequence[str], shards: Sequence[str]) -> None:
+    if not agent.is_agent_name(name):
+        raise InvalidGrant(f"The name {name!r} is invalid. Use 1 to {agent.MAX_NAME} letters, digits, `_` and `-`.")
+    if len(queues) > agent.MAX_QUEUES:
+        raise InvalidGrant(f"{len(queues)} queues are named, and at most {agent.MAX_QUEUES} may be.")
+    for queue in queues:
+        if not _QUEUE.fullmatch(queue):
+            raise InvalidGrant(f"The queue {queue!r} is invalid. Use a queue's name, or `*` for every queue.")
+    for pattern in functions:
+        if not 0 < len(pattern) <= _MAX_PATTERN or not pattern.isprintable():
+            raise InvalidGrant(
+                f"The function {pattern!r} is invalid. Use 1 to {_MAX_PATTERN} characters, such as `mail/*`."
+            )
+    try:
+        agent.checked_shards(shards)
+    except ValueError as error:
+        raise InvalidGrant(f"The grant is invalid: {error}.") from error

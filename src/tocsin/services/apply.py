@@ -7,7 +7,6 @@ from ..domain.definition import JobDefinition, with_timezone
 from ..ports import NotPermitted
 from ..settings import Settings
 from .jobs import Plan
-from .operations.errors import NotFound
 from .operator import Operator
 
 if TYPE_CHECKING:
@@ -34,16 +33,12 @@ def owners_of(definitions: Iterable[JobDefinition], owner: str) -> set[str]:
 async def with_defaults(
     operator: Operator, definitions: Iterable[JobDefinition], settings: Settings
 ) -> tuple[JobDefinition, ...]:
-    """Return definitions with the defaults of the policy and the settings.
-
-    Raises:
-        DefinitionError: a schedule has no sense in the default time zone.
-    """
+    """Return definitions with the defaults of the policy and the settings."""
     from ..domain.policy import NO_POLICY  # noqa: PLC0415 - most operations need no policy
 
     try:
         policy = (await operator.policy()).policy
-    except (NotFound, NotPermitted):  # an older API, or a user without the right to read it
+    except NotPermitted:
         policy = NO_POLICY
     return tuple(completed(definition, policy, settings) for definition in definitions)
 

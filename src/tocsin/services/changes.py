@@ -4,7 +4,7 @@ The ledger also holds every instant of every job. It is read backwards in window
 them, so that a page costs a bounded number of reads wherever it is.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, TypeAlias
@@ -36,6 +36,7 @@ from ..domain.events import (
 from ..ports import EventLog, pages
 from ..subjects import Stream
 from .jobs import each
+from .past_reader import SeesEvent
 
 ChangeType: TypeAlias = Literal[
     "created",
@@ -63,7 +64,6 @@ MAX_WINDOWS: Final = 40
 MAX_PER_WINDOW: Final = 1_000
 """Events of a filter in a window; a window with more is made smaller."""
 MAX_EXAMINED: Final = 2_000
-"""Events that a page examines."""
 
 _TYPES: Final[Mapping[type[Message], ChangeType]] = {
     Paused: "paused",
@@ -81,9 +81,6 @@ _TYPES: Final[Mapping[type[Message], ChangeType]] = {
     SilencesDefined: "silences-defined",
     Voided: "voided",
 }
-
-Sees: TypeAlias = Callable[[Recorded[Message]], Awaitable[bool]]
-"""Whether a caller may see an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +128,7 @@ def type_of(message: Message) -> ChangeType | None:
 
 
 async def changes(
-    log: EventLog, wanted: ChangeFilter, sees: Sees, *, before: int | None, limit: int
+    log: EventLog, wanted: ChangeFilter, sees: SeesEvent, *, before: int | None, limit: int
 ) -> tuple[Sequence[Change], int | None]:
     """Return a page of changes, newest first, and the place of the next page.
 
@@ -143,7 +140,7 @@ async def changes(
 
 
 async def _newest(
-    log: EventLog, wanted: ChangeFilter, sees: Sees, *, before: int | None, limit: int
+    log: EventLog, wanted: ChangeFilter, sees: SeesEvent, *, before: int | None, limit: int
 ) -> tuple[Sequence[Recorded[Message]], int | None]:
     filters = subjects.change_filters(wanted.job)
     end = await log.end(Stream.LEDGER) if before is None else before - 1

@@ -4,10 +4,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
-from ..domain.definition import JobDefinition
+from .. import subjects
+from ..domain.definition import EventTrigger, JobDefinition
+from ..domain.definition.webhook_fields import opens, secret_name
 from ..domain.formats.document import nearest
 from ..settings import Settings
-from .jobs.event_triggers import OpenedPaths, absent_sources, unopened_sources, work_queue_sources
+from ..settings.triggers import bucket_place, stream_of
+from .jobs.transports import outside_stream
 
 
 def unknown_channels(definitions: Iterable[JobDefinition], known: Collection[str]) -> Iterator[str]:
@@ -27,6 +30,16 @@ class UnheardStreams(NamedTuple):
     """Those that do not exist."""
     work_queues: Sequence[str] = ()
     """Those with the retention `workqueue`."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPaths:
+    """The paths of webhooks that the settings open with one secret."""
+
+    paths: Sequence[str]
+    """The paths; `/FOLDER/*` opens each path directly in a folder."""
+    secret: str | None = None
+    """The name of the secret; None: it is not shown here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +80,56 @@ class DefinitionSettings:
     def warnings(self, definitions: Sequence[JobDefinition]) -> Iterator[str]:
         """Yield a warning for each name that the settings or the server lack."""
         yield from unknown_channels(definitions, self.channels)
-        yield from unopened_sources(definitions, self.streams, self.buckets, self.webhooks)
-        yield from absent_sources(definitions, self.streams, self.absent)
-        yield from work_queue_sources(definitions, self.streams, self.work_queues)
+        triggers = [(definition.name, trigger) for definition in definitions for trigger in definition.triggers]
+        for warnings in (self._unopened, self._absent, self._work_queue):
+            yield from (warning for job, trigger in triggers if (warning := warnings(job, trigger)) is not None)
+
+    def _unopened(self, job: str, trigger: EventTrigger) -> str | None:
+        """Return a warning if the settings do not open the source of a trigger."""
+        place = bucket_place(trigger)
+        if trigger.nats is not None and stream_of(trigger, self.streams) is None:
+            where = f"in the stream `{trigger.stream}`" if trigger.stream else "in exactly one stream"
+            return (
+                f"the settings do not open `{trigger.nats}` {where} (job {job}); add it to "
+                "`triggers.streams` or `triggers.subjects`, or its events start nothing"
+            )
+        if place is not None and not any(subjects.covers(each, place[1]) for each in self.buckets.get(place[0], ())):
+            setting = "kv" if trigger.kv is not None else "objects"
+            return (
+                f"the settings do not open `{trigger.kv or trigger.object}` (job {job}); add it to `triggers.{setting}`, or "
+                "its events start nothing"
+            )
+        if trigger.webhook is not None and not self._opens(trigger.webhook, trigger.secret):
+            where = f"for the secret `{trigger.secret}`" if trigger.secret else "for exactly one secret"
+            return (
+                f"the settings do not open `{trigger.webhook}` {where} (job {job}); add it to `triggers.webhooks`, or the API "
+                "refuses its requests"
+            )
+        return None
+
+    def _opens(self, path: str, secret: str | None) -> bool:
+        """Return whether the settings open a webhook, as far as secrets are named."""
+        found = [each.secret for each in self.webhooks if any(opens(pattern, path) for pattern in each.paths)]
+        return len(found) == 1 if secret is None else any(name in {None, secret_name(secret)} for name in found)
+
+    def _absent(self, job: str, trigger: EventTrigger) -> str | None:
+        stream = outside_stream(trigger, self.streams)
+        if stream not in self.absent:
+            return None
+        kind, name = ("stream", stream) if trigger.nats is not None else ("bucket", trigger.bucket[0])
+        return (
+            f"the {kind} `{name}` of `{trigger.source_text}` does not exist (job {job}); create it, or "
+            "its events start nothing"
+        )
+
+    def _work_queue(self, job: str, trigger: EventTrigger) -> str | None:
+        stream = stream_of(trigger, self.streams)
+        if stream not in self.work_queues:
+            return None
+        return (
+            f"the stream `{stream}` of `{trigger.nats}` is a work queue, whose messages are for one reader (job {job}); let it "
+            "republish its messages on other subjects and add these to `triggers.subjects`, or its events start nothing"
+        )
 
 
 def needs_settings(definitions: Iterable[JobDefinition]) -> bool:

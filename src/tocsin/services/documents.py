@@ -1,14 +1,59 @@
-"""Documents of the installation: each version is one event with the whole declaration.
+"""Decisions of operators in one scope of the ledger, and documents that consist of them.
 
-The documents are the shard map, the namespaces, the policy, the silences, and the grants of a name. The sequence of an event is its version.
+Each version of a document is one event with the whole declaration. The documents are the shard map, the namespaces, the policy,
+the silences, and the grants of a name. The sequence of an event is its version.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from ..domain.events import Actor, Message, Recorded, newest_of
-from ..ports import Clock, EventLog, SequenceConflict
-from .scope_decisions import Take, decide, unlimited
+from typing_extensions import override
+
+from .. import subjects
+from ..domain import policy
+from ..domain.events import Actor, Message, PolicyDefined, Recorded, newest_of
+from ..domain.policy import NO_POLICY, Policy
+from ..ports import Clock, EventLog, LogUnavailable, OutdatedState, SequenceConflict
+
+TRIES: Final = 5
+"""Tries to append a decision while other operators or stages decide in the scope."""
+
+Take: TypeAlias = Callable[[Sequence[Message]], Awaitable[None]]
+"""Takes the room for events that are about to be stored, or refuses them."""
+
+
+async def unlimited(_: Sequence[Message]) -> None:
+    """Take no room: there is no limit."""
+
+
+F = TypeVar("F", bound=Message)
+Decide: TypeAlias = Callable[[Sequence[Recorded[Message]]], Awaitable[Sequence[F]]]
+
+
+async def decide(log: EventLog, scope: str, decision: Decide[F], *, take: Take = unlimited) -> Sequence[F]:
+    """Decide by the events of a scope; store and return the event, if any.
+
+    `take` takes the room for the event.
+
+    Raises:
+        LogUnavailable: the log did not answer, or other writers were faster each time.
+    """
+    for _ in range(TRIES):
+        stored = await log.load(scope)
+        facts = await decision(stored)
+        if facts:
+            await take(facts)
+            take = unlimited
+        try:
+            for fact in facts:
+                await log.append(fact, expect=stored[-1].sequence if stored else 0)
+        except OutdatedState:
+            continue
+        return facts
+    raise LogUnavailable(f"{scope}: other writers changed it {TRIES} times")
+
 
 RECENT_S: Final = 1.0
 """The age up to which `Recent` returns a version that was read before."""
@@ -36,11 +81,7 @@ class Document(Generic[E, V]):
         raise NotImplementedError
 
     async def newest(self) -> V:
-        """Return the newest version.
-
-        Raises:
-            LogUnavailable: the log did not answer, or every replica that answers lags.
-        """
+        """Return the newest version."""
         return self.view(newest_of(await self._log.load(self.scope), self.kind))
 
     async def replace(
@@ -132,3 +173,51 @@ def has_version(what: str, expected: int) -> Callable[[Versioned], None]:
             )
 
     return check
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyVersion:
+    """The policy with its version, and who defined it."""
+
+    policy: Policy = NO_POLICY
+    version: int = 0
+    """The sequence of its event; 0: no policy was defined."""
+    since: datetime | None = None
+    by: str | None = None
+    """The identity of the administrator."""
+    reason: str | None = None
+
+
+class Policies(Document[PolicyDefined, PolicyVersion]):
+    """The scheduler policy of an installation."""
+
+    kind, scope = PolicyDefined, subjects.policy()
+
+    @override
+    def view(self, newest: Recorded[PolicyDefined] | None) -> PolicyVersion:
+        if newest is None:
+            return PolicyVersion()
+        fact = newest.message
+        by = fact.by.full_name if fact.by else None
+        return PolicyVersion(policy.policy_of(fact), newest.sequence, newest.time, by, fact.reason)
+
+    async def define(
+        self, wanted: Callable[[PolicyVersion], Policy], *, by: Actor | None = None, reason: str | None = None
+    ) -> bool:
+        """Define the policy that `wanted` returns for the current one; return whether that changed anything."""
+
+        def edit(current: PolicyVersion) -> PolicyDefined | None:
+            after = wanted(current)
+            return None if after == current.policy else PolicyDefined(**after.model_dump())
+
+        return await self.replace(edit, by=by, reason=reason) is not None
+
+    async def change(
+        self, changes: Mapping[str, object], *, by: Actor | None = None, reason: str | None = None
+    ) -> bool:
+        """Change some fields of the policy; return whether that changed anything.
+
+        Raises:
+            PolicyError: a field is unknown, or a value is invalid.
+        """
+        return await self.define(lambda current: policy.changed(current.policy, changes), by=by, reason=reason)

@@ -14,7 +14,7 @@ from ..domain.namespaces import namespace_of
 from ..domain.queue_backlog import QueueBacklog, counted_tasks
 from ..ports import EventLog, Projections
 from ..subjects import Bucket, token
-from . import executor_leader, shards
+from . import shards
 from .agents import AgentRegistry
 from .queue_decisions import QueuePause, pauses_of
 from .unserved import WorkerSearch
@@ -104,7 +104,7 @@ class HoldUpReader:
             ):
                 found.append(hold_up)
             elif state.request.plan.job_class == LEADER_ONLY:
-                message = executor_leader.wait_for_leader(agents, queue, step.function)
+                message = shards.wait_for_leader(agents, queue, step.function)
                 found.append(HoldUp(step.name, queue, "leader", message))
             elif owner is not None and shard is not None and queue not in self._bridged:
                 key = owner.name, owner.agent_id

@@ -132,7 +132,11 @@ def _change(
         action="remove" if name not in news else "declare" if name not in olds else "change",
         jobs=jobs,
         queues=queues[:MAX_LISTED],
-        quotas=_changed_quotas(olds.get(name), news.get(name)),
+        quotas=tuple(
+            QuotaChange(quota=quota, before=before, after=after)
+            for quota in namespaces.QUOTAS
+            if (before := getattr(olds.get(name), quota, None)) != (after := getattr(news.get(name), quota, None))
+        ),
         crossing=tuple(sorted(concerned)[:MAX_LISTED]),
     )
 
@@ -140,11 +144,7 @@ def _change(
 async def details(
     namespace: Namespace, definitions: Iterable[JobDefinition], projections: Projections, clock: Clock
 ) -> NamespaceDetails:
-    """Return a namespace with what it holds; `definitions` are the jobs that count.
-
-    Raises:
-        LogUnavailable: the bucket of the daily use did not answer.
-    """
+    """Return a namespace with what it holds; `definitions` are the jobs that count."""
     jobs, queues = contents(namespace.name, definitions)
     now = clock.now()
     use = await use_of(projections, namespace.name, now)
@@ -160,11 +160,7 @@ async def details(
 
 
 async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
-    """Return what a namespace has used today, as the planner's process showed it last.
-
-    Raises:
-        LogUnavailable: the bucket did not answer.
-    """
+    """Return what a namespace has used today, as the planner's process showed it last."""
     return (await uses_of(projections, (namespace,), now))[namespace]
 
 
@@ -172,13 +168,6 @@ async def uses_of(projections: Projections, names: Sequence[str], now: datetime)
     """Return what namespaces have used today (see `use_of`)."""
     entries = await projections.get_each(Bucket.QUEUES, list(map(subjects.daily_use_key, names)))
     return {name: daily_use.read(entry and entry[0], now) for name, entry in zip(names, entries, strict=True)}
-
-
-def _changed_quotas(old: Namespace | None, new: Namespace | None) -> tuple[QuotaChange, ...]:
-    changed = ((quota, getattr(old, quota, None), getattr(new, quota, None)) for quota in namespaces.QUOTAS)
-    return tuple(
-        QuotaChange(quota=quota, before=before, after=after) for quota, before, after in changed if before != after
-    )
 
 
 def contents(name: str, definitions: Iterable[JobDefinition]) -> tuple[int, tuple[str, ...]]:

@@ -3,70 +3,55 @@
 `adapters.http.client` carries them out through the HTTP API. Each change records the identity of the caller.
 """
 
-import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pydantic import JsonValue
 
+from ..domain.agent import AgentRecord
 from ..domain.definition import JobDefinition
-from ..domain.errors import TocsinError
-from ..domain.events import Input
-from ..ports import DeadLetterRow, ExecutionRow, History, LogUnavailable
+from ..domain.events import Actor, Input, Message, Namespace, Recorded, Shard, Silence
+from ..domain.namespaces import checked
+from ..ports import Clock, DeadLetterRow, EventLog, ExecutionRow, History, Projections, StoredLog
 from ..ports.errors import SequenceConflict
-from ..ports.queries import DeadLetterQuery, ExecutionQuery, Page
+from ..ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
 from ..ports.summaries import ENDED
+from ..settings import Settings
 from ..telemetry.trace_ids import current_traceparent
+from . import tail
+from .agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
+from .definition_settings import DefinitionSettings, UnheardStreams
+from .documents import PolicyVersion, has_version
 from .hold_ups import HoldUp, HoldUpReader
-from .ignored_events import IgnoredEvent, read_ignored, shown
-from .installation_operator import InstallationOperator, OpenHistory
-from .jobs import Job, Plan, RunCounters, read_runs, with_result
-from .operations import (
-    backfill,
-    dead_letter_lookup,
-    dead_letters,
-    execution_output,
-    execution_requests,
-    fan_out,
-    lookup,
-)
+from .jobs import Job, Plan, Registry, RunCounters, read_runs, with_result
+from .namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
+from .notifications import NotificationRow, Silences, notifications
+from .operations import backfill, dead_letters, execution_output, execution_requests, lookup
 from .operations.backfill import Asked, Backfill, Span
-from .operations.dead_letter_lookup import Letter
-from .operations.dead_letters import Replay, Resolution
+from .operations.dead_letters import Letter, Replay, Resolution
 from .operations.errors import OperationError
 from .operations.execution_output import ExecutionOutput
 from .operations.execution_requests import Cancellation
-from .operations.fan_out import FanOut
-from .operations.lookup import ExecutionMatch
+from .operations.lookup import ExecutionMatch, FanOut
+from .past_reader import IgnoredEvent, read_ignored, read_past, shown
+from .queue_decisions import PurgeAnswer, QueueDecisions
+from .shards import ShardMap, ShardMaps, owners_of, with_owners
 
 if TYPE_CHECKING:  # a command that lists jobs imports none of the larger operations
     from ..domain.what_if import WhatIfReport
     from .explain import Answer
+    from .health import Status
+    from .queues import ListJobs, QueueDetails
     from .statements import StatementResult
     from .timeline import JobRevision
     from .trigger_test import GivenEvent, TriggerAnswer
     from .what_if import Question
 
+OpenHistory: TypeAlias = Callable[[], AbstractAsyncContextManager[History]]
 OUTCOMES: Final = 10
 """Newest executions of a job that are searched for its last outcome."""
-
-
-class NotServed(TocsinError):
-    """The HTTP API has no request for this operation."""
-
-    code = "not-served-over-http"
-
-    def __init__(self, operation: str) -> None:
-        super().__init__(f"{operation} is not served over HTTP: leave --server out, and name the NATS server")
-        self.operation = operation
-
-
-class ApiUnavailable(LogUnavailable):
-    """The HTTP API of `--server` does not answer, or answers with an error."""
-
-    code = "api-unavailable"
 
 
 def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
@@ -78,12 +63,185 @@ def last_ended(statuses: Mapping[str, Sequence[str]]) -> dict[str, str]:
     return {job: status for job, status in ended if status is not None}
 
 
-class Operator(InstallationOperator):
-    """Operations on one installation.
+class Operator:
+    """Operations of a user on one installation.
 
-    Those on a job raise JobNotFound if none has the name. A `given` text that does not name one execution or dead letter raises NotAnId,
-    NotFound or Ambiguous. Backfills raise NotServed over HTTP.
+    Each raises the errors of its service: JobNotFound and NotFound for an unknown name or id, SequenceConflict for another version than the
+    expected one, and DefinitionError or OperationError for a refused request. A `given` text that does not name one execution or dead letter
+    raises NotAnId, NotFound or Ambiguous. Backfills raise NotServed over HTTP.
     """
+
+    def __init__(  # noqa: PLR0913 - each is a part of the installation
+        self,
+        log: EventLog,
+        stored: StoredLog,
+        projections: Projections,
+        clock: Clock,
+        *,
+        history: OpenHistory,
+        queues: "Callable[[ListJobs], Awaitable[tuple[QueueDetails, ...]]]",
+        status: "Callable[[], Awaitable[Status]]",
+        settings: Settings,
+        unheard_streams: Callable[[], Awaitable[UnheardStreams]] | None = None,
+        by: Actor | None = None,
+    ) -> None:
+        """Operate on an installation.
+
+        `history` opens the history at its first use, `queues` reads the queues, `status` the state of all parts,
+        `unheard_streams` the streams that no trigger can hear, and `by` is recorded with each change.
+        """
+        self._projections = projections
+        self._settings = settings
+        self._log = log
+        self._stored = stored
+        self._clock = clock
+        self._history = history
+        self._status = status
+        self._unheard_streams = unheard_streams
+        self._by = by
+        self._registry = Registry(log, projections, clock, bridged=settings.bridged_queues)
+        self._queues = queues
+        self._agents = AgentRegistry(log, projections)
+        self._silences = Silences(log, clock)
+        self._decisions = QueueDecisions(log, by=by, room=self._registry.room)
+        self._hold_ups = HoldUpReader(log, projections, bridged=settings.bridged_queues)
+
+    async def shards(self) -> ShardMap:
+        """Return the newest shard map."""
+        newest = await ShardMaps(self._log).newest()
+        return with_owners(newest, await owners_of(self._log), await self._agents.agents())
+
+    async def apply_shards(self, shards: Sequence[Shard], *, expected: int, reason: str | None = None) -> bool:
+        """Replace the shard map of an expected version; return whether that changed anything."""
+        check = has_version("the shard map", expected)
+        return await ShardMaps(self._log).apply(shards, check=check, by=self._by, reason=reason)
+
+    async def namespaces(self) -> NamespaceMap:
+        """Return the declared namespaces."""
+        return await Namespaces(self._log).newest()
+
+    async def namespace(self, name: str) -> NamespaceDetails:
+        """Return a declared namespace, with its contents and its use of today."""
+        declared = (await Namespaces(self._log).newest()).named(name)
+        definitions = [job.definition for job in await self._registry.jobs()]
+        return await details(declared, definitions, self._projections, self._clock)
+
+    async def plan_namespaces(self, namespaces: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
+        """Return what a declaration of all namespaces would change."""
+        after, newest = checked(namespaces), await self.namespaces()
+        return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
+
+    async def apply_namespaces(
+        self, namespaces: Sequence[Namespace], *, expected: int, reason: str | None = None
+    ) -> bool:
+        """Replace the declarations of an expected version; return whether that changed anything."""
+        check = has_version("the declaration of namespaces", expected)
+        return await Namespaces(self._log).apply(namespaces, check=check, by=self._by, reason=reason)
+
+    async def agents(self, name: str | None = None) -> tuple[AgentRecord, ...]:
+        """Return all agents, or the agents of a name or id."""
+        return await self._agents.agents(name)
+
+    async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
+        """Drain the agents of a name, or one process by its id.
+
+        Return those that began to drain.
+        """
+        return await self._agents.drain(name, by=self._by, reason=reason)
+
+    async def switch_agents(self, name: str, *, enabled: bool, reason: str | None = None) -> bool:
+        """Enable or disable all agents of a name; return whether that changed anything."""
+        return await self._agents.switch(name, enabled=enabled, by=self._by, reason=reason)
+
+    async def grant_agents(
+        self,
+        verb: GrantVerb,
+        name: str,
+        queues: Sequence[str],
+        functions: Sequence[str],
+        *,
+        shards: Sequence[str] = (),
+        reason: str | None = None,
+    ) -> GrantAnswer:
+        """Add functions of queues, and shards, to the grants of a name, or remove them.
+
+        `change_grants` has the rules.
+        """
+        return await change_grants(self._log, verb, name, queues, functions, shards=shards, by=self._by, reason=reason)
+
+    async def policy(self) -> PolicyVersion:
+        """Return the scheduler policy."""
+        return await self._registry.policies.newest()
+
+    async def change_policy(self, changes: Mapping[str, object], *, reason: str | None = None) -> bool:
+        """Change fields of the scheduler policy; return whether that changed anything. None unsets a field."""
+        return await self._registry.policies.change(changes, by=self._by, reason=reason)
+
+    async def notifications(self, query: NotificationQuery) -> Page[NotificationRow]:
+        """Return a page of notifications with their delivery, the newest first."""
+        return await notifications(self._log, query)
+
+    async def silences(self) -> tuple[Silence, ...]:
+        """Return the silences of notifications in force, the oldest first."""
+        return await self._silences.newest()
+
+    async def start_silence(self, *, job: str | None, tag: str | None, seconds: float, reason: str) -> Silence:
+        """Start a silence of a job, a tag or all jobs."""
+        if job is not None:
+            await self._registry.job(job)
+        return await self._silences.start(job=job, tag=tag, seconds=seconds, reason=reason, by=self._by)
+
+    async def end_silence(self, silence: str, *, reason: str | None = None) -> Silence:
+        """End a silence; `silence`: its id."""
+        return await self._silences.end(silence, reason=reason, by=self._by)
+
+    async def queues(self) -> "tuple[QueueDetails, ...]":
+        """Return all queues by name, with the jobs that the caller sees."""
+        return await self._queues(self._registry.jobs)
+
+    async def switch_queue(self, queue: str, *, paused: bool, reason: str | None = None) -> bool:
+        """Pause or resume a queue; return whether that changed anything."""
+        from .queues import find  # noqa: PLC0415 - see above
+
+        known = find(queue, await self.queues())
+        return await self._decisions.switch(known.name, paused=paused, reason=reason)
+
+    async def purge_queue(self, queue: str, *, reason: str | None = None, dry_run: bool = False) -> PurgeAnswer:
+        """Cancel the executions whose tasks wait in a queue now.
+
+        `dry_run`: only say how many wait.
+        """
+        from .queues import find, purge  # noqa: PLC0415 - see above
+
+        return await purge(self._decisions, find(queue, await self.queues()), reason=reason, dry_run=dry_run)
+
+    async def status(self) -> Mapping[str, Any]:
+        """Return the status of all parts, as `tocsin status -o json` prints it."""
+        from .health.status import as_json  # noqa: PLC0415 - see above
+
+        return as_json(await self._status())
+
+    async def definition_settings(self) -> DefinitionSettings:
+        """Return the names in the settings that definitions may refer to."""
+        settings = DefinitionSettings.of(self._settings)
+        return settings if self._unheard_streams is None else settings.without(await self._unheard_streams())
+
+    async def follow(
+        self, job: str | None = None, *, from_start: bool = False
+    ) -> AsyncGenerator[Sequence[Recorded[Message]], None]:
+        """Yield the facts of a job or of all jobs in batches, from now on.
+
+        An empty batch comes first, and again after each gap: all facts stored after it follow, and facts stored before it may be missing.
+        `from_start`: begin with the facts stored before.
+
+        Raises:
+            LogUnavailable: the log does not answer at the beginning.
+        """
+        after = {} if from_start else await tail.newest(self._log, job)
+        yield ()
+        async with aclosing(tail.follow(self._log, job, after=after)) as follower:
+            async for recorded in follower:
+                yield (recorded,)
 
     async def jobs(self) -> tuple[Job, ...]:
         """Return every registered job, sorted by name."""
@@ -119,11 +277,7 @@ class Operator(InstallationOperator):
         return await self._registry.plan(definitions, prune=prune)
 
     async def carry_out(self, plan: Plan) -> None:
-        """Carry out a plan. Idempotent; a job that another owner took over is not deleted.
-
-        Raises:
-            SequenceConflict: the plan is guarded, and a job was changed since. Others may be changed already.
-        """
+        """Carry out a plan (see `Registry.carry_out`)."""
         await self._registry.carry_out(plan, by=self._by)
 
     async def pause(self, job: str, *, reason: str | None = None) -> bool:
@@ -148,14 +302,9 @@ class Operator(InstallationOperator):
         reason: str | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """Request an execution now and return its id.
+        """Request an execution now and return its id (see `Registry.trigger`).
 
-        The keys of `input` override those of the definition, and `priority` replaces its own. Requests of a job with one
-        `idempotency_key` make one execution, until 24 hours after its end. The execution continues the trace of the current span
-        of OpenTelemetry, if there is one.
-
-        Raises:
-            DefinitionError: the job does not accept this input.
+        It continues the trace of the current span of OpenTelemetry, if there is one.
         """
         return await self._registry.trigger(
             job,
@@ -169,12 +318,7 @@ class Operator(InstallationOperator):
         )
 
     async def sql(self, text: str, *, reason: str | None = None) -> "tuple[StatementResult, ...]":
-        """Carry out statements about jobs (see `services.statements`).
-
-        Raises:
-            StatementError, DefinitionError: a statement cannot be carried out as it is written.
-            JobNotFound, NotFound, OperationError: the state of the installation does not allow it.
-        """
+        """Carry out statements about jobs (see `StatementRunner.run`)."""
         from ..domain.statements import read_statements  # noqa: PLC0415 - see above
         from .statements import StatementRunner  # noqa: PLC0415
 
@@ -196,14 +340,10 @@ class Operator(InstallationOperator):
         """Explain why a job ran at an instant or did not (see `ExplainReader.why`)."""
         from .explain import ExplainReader  # noqa: PLC0415 - see above
 
-        return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups()).why(job, at)
+        return await ExplainReader(self._log, self._stored, hold_ups=self._hold_ups).why(job, at)
 
     async def what_if(self, question: "Question") -> "WhatIfReport":
-        """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`).
-
-        Raises:
-            InvalidQuery, OperationError: the question is invalid or too large.
-        """
+        """Replay the recorded past, or the forecast, with other definitions or other workers (see `WhatIf.ask`)."""
         from .what_if import WhatIf  # noqa: PLC0415 - see above
 
         jobs = await self.jobs() if question.capacity else ()
@@ -228,9 +368,9 @@ class Operator(InstallationOperator):
 
     async def revisions(self, job: str) -> "tuple[JobRevision, ...]":
         """Return the changes to the definition of a job, newest first."""
-        from .timeline import read_revisions  # noqa: PLC0415 - see above
+        from .timeline import revisions_of  # noqa: PLC0415 - see above
 
-        return tuple(await read_revisions(self._log, job))
+        return tuple(revisions_of(await read_past(self._log, job)))
 
     async def definition(self, job: str, revision: int) -> JobDefinition:
         """Return the definition of a revision."""
@@ -255,11 +395,7 @@ class Operator(InstallationOperator):
         await self._registry.define(definition, by=self._by, reason=reason or f"back to {revision}", check=is_unchanged)
 
     async def plan_backfill(self, job: str, span: Span, *, now: datetime, name: str | None = None) -> Backfill:
-        """Plan a backfill (see `operations.backfill.plan`).
-
-        Raises:
-            OperationError: the job cannot be backfilled for this span.
-        """
+        """Plan a backfill (see `operations.backfill.plan`)."""
         return await backfill.plan(self._stored, self._registry, job, span, now=now, name=name)
 
     def backfill(self, plan: Backfill, *, rate: float, reason: str | None = None) -> AsyncIterator[Asked]:
@@ -289,8 +425,8 @@ class Operator(InstallationOperator):
         return await execution_output.read_output(self._log, match, after=after, stored=self._stored)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
-        """Return the executions of an occurrence (see `fan_out.read_fan_out`)."""
-        return await fan_out.read_fan_out(self._log, match)
+        """Return the executions of an occurrence (see `lookup.read_fan_out`)."""
+        return await lookup.read_fan_out(self._log, match)
 
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         """Cancel an execution; a finished execution stays as it is."""
@@ -308,7 +444,7 @@ class Operator(InstallationOperator):
 
         `job`: its job, if it is known.
         """
-        return await dead_letter_lookup.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
+        return await dead_letters.find(self._log, given, job=job, list_dead_letters=self.dead_letters)
 
     async def replay(
         self,
@@ -320,12 +456,7 @@ class Operator(InstallationOperator):
         again: bool = False,
         failed_only: bool = False,
     ) -> Replay:
-        """Run failed work again (see `operations.dead_letters.replay`).
-
-        Raises:
-            OperationError: it cannot be replayed, or needs `again`.
-            DefinitionError: the job does not accept the input.
-        """
+        """Run failed work again (see `operations.dead_letters.replay`)."""
         return await dead_letters.replay(
             self._log,
             given,
@@ -362,24 +493,4 @@ class Operator(InstallationOperator):
 
     async def hold_ups(self, match: ExecutionMatch) -> tuple[HoldUp, ...]:
         """Return what holds back the waiting tasks of an execution."""
-        return await self._hold_ups().of(match.facts)
-
-    def _hold_ups(self) -> HoldUpReader:
-        return HoldUpReader(self._log, self._projections, bridged=self._settings.bridged_queues)
-
-
-@asynccontextmanager
-async def opened_once(open_history: OpenHistory) -> AsyncIterator[OpenHistory]:
-    """Within the block, open the history at its first use and keep it open."""
-    opening = asyncio.Lock()
-    histories: list[History] = []
-    async with AsyncExitStack() as stack:
-
-        @asynccontextmanager
-        async def shared() -> AsyncIterator[History]:
-            async with opening:
-                if not histories:
-                    histories.append(await stack.enter_async_context(open_history()))
-            yield histories[0]
-
-        yield shared
+        return await self._hold_ups.of(match.facts)

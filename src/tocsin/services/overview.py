@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import nsmallest
+from operator import add
 from typing import Final, Protocol, TypeAlias
 
 from .. import subjects
 from ..domain import execution
 from ..domain.access import Owned
 from ..domain.execution import WaitsFor
-from ..domain.execution_record import Status
+from ..domain.execution_record import Recoveries, Status
 from ..ports import EventLog
 from ..ports.summaries import End, EndCounts, ExecutionHead, HistorySummaries
 from .calculations import Effort
 from .hold_ups import HoldUp, HoldUpReader
 from .jobs import Job, JobStatus
-from .jobs.next_instants import JobInstant, NextInstants
+from .jobs.job_follower import JobInstant, NextInstants
 
 MAX_EXAMPLES: Final = 5
 MAX_LISTED: Final = 50
-"""Jobs in a list."""
 MAX_OPEN: Final = 2_000
 """Executions of a status that are read; more are not counted."""
 MAX_EXAMINED: Final = 100
@@ -138,7 +138,7 @@ async def open_executions(
 ) -> OpenExecutions:
     """Return the open executions that a caller sees.
 
-    `namespaces`: those to which the caller is bound; None: all.
+    `namespaces` of the caller; None: all.
     """
     running, is_all_running = await _oldest(summaries, "running", sees, namespaces)
     pending, is_all_pending = await _oldest(summaries, "pending", sees, namespaces)
@@ -265,3 +265,86 @@ async def _seen_ends(status: Status, ends: Mapping[End, int], sees: SeesRun | No
 def first_minute(now: datetime) -> datetime:
     """Return the beginning of the last hour in whole minutes."""
     return now.replace(second=0, microsecond=0) - (MINUTES - 1) * MINUTE
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStats:
+    """The hand-off of executions to workers.
+
+    `success_rate` is a percentage of the executions that reached a worker or were lost.
+    """
+
+    total_executions: int
+    """Executions that reached a worker, were lost, or are pending."""
+    successful_executions: int
+    """Executions that a worker claimed or reported on."""
+    lost_executions: int
+    """Executions that failed without a worker, or were lost and have not reached one since."""
+    pending_executions: int
+    success_rate: float | None
+    """None: there is no execution to compute it from."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryStats:
+    """The outcomes of recoveries; an unfinished recovery counts as an attempt only."""
+
+    total_recovery_attempts: int
+    successful_recoveries: int
+    """Recoveries after which a worker had the execution."""
+    failed_recoveries: int
+    """Recoveries after which the execution was lost again or failed."""
+    abandoned_recoveries: int
+    """Executions that were lost for good."""
+    recovery_success_rate: float | None
+
+
+def _percentage(good: int, bad: int) -> float | None:
+    return 100.0 * good / (good + bad) if good + bad else None
+
+
+MAX_COUNTED: Final = 200_000
+"""The executions that are counted, those that were scheduled last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """Executions whose scheduled time is from `since` to `until` (UTC), and their recoveries."""
+
+    since: datetime
+    """Later than requested if there were too many executions."""
+    until: datetime
+    executions: ExecutionStats
+    recoveries: RecoveryStats
+
+
+async def statistics(
+    summaries: HistorySummaries,
+    *,
+    since: datetime,
+    now: datetime,
+    job: str | None = None,
+    sees: SeesRun | None = None,
+    namespaces: Collection[str] | None = None,
+) -> Statistics:
+    """Count the executions that were scheduled since an instant (UTC), and their recoveries.
+
+    `sees` decides which executions count, and `namespaces` are the namespaces of the caller; None: all.
+    """
+    found = await summaries.hand_overs(since, limit=MAX_COUNTED, job=job, namespaces=namespaces)
+    successful = lost = pending = 0
+    recoveries = Recoveries()
+    for group, (count, of_group) in found.groups.items():
+        if sees is not None and not await sees(group.job_name, group.definition, group.status, since):
+            continue
+        recoveries = Recoveries(*map(add, recoveries, of_group))
+        if group.was_handed_over:
+            successful += count
+        elif group.is_recovering or group.status == "failed":
+            lost += count
+        elif group.status in {"pending", "running"}:
+            pending += count
+    total, rate = successful + lost + pending, _percentage(successful, lost)
+    counts = ExecutionStats(total, successful, lost, pending, rate)
+    of_recoveries = RecoveryStats(*recoveries, _percentage(recoveries.successful, recoveries.failed))
+    return Statistics(found.since, now, counts, of_recoveries)

@@ -1,22 +1,34 @@
-"""Void foreign messages in the log of commits and unreadable events, one recorded event each.
+"""Void foreign messages and unreadable events, and end a log with a lost tail.
 
-Nothing is removed. Readers skip a foreign message before and after, so that no fold changes. The event says who looked at the message
-and why it may stay, so that the doctor reports it no more.
+Each message is voided by one recorded event, and nothing is removed. Readers skip a foreign message before and after, so that no fold
+changes. The event says who looked at the message and why it may stay, so that the doctor reports it no more.
 
 An unreadable event holds up what rests on it until it is voided; then readers skip it too. Its execution would go on as if the event had not
 been stored, and might run a step twice. So an open execution is cancelled first.
+
+`LogEnd` ends a log whose tail a restore or a server lost: numbers begin above all numbers that were ever given. The commit
+`restored {from, to}` may leave a gap in the numbers, and no other may. So lost claims and fences are not given again, and readers know
+from which event on the events that they have seen are no longer true.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
 
 from .. import subjects
+from ..archive.log_archive import LogArchive, commits_of
 from ..domain import execution
+from ..domain.commit import RESTORED, CommitEvent, LogHead, Restoration, Seal
+from ..domain.errors import TocsinError
 from ..domain.events import Actor, Message, Recorded, Voided
 from ..domain.execution import Status
+from ..engine.commit_writer import Chain, CommitWriter
 from ..engine.foreign_reports import ForeignReport
-from ..ports import Append, EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
+from ..ports import Append, Clock, EventLog, LogUnavailable, OutdatedState, Projections, StoredLog, StoredMessage, pages
+from ..ports.commit_log import CommitLog, stored_bodies
 from ..subjects import COMMITS, DECISION_STREAMS, Bucket, DecodeError, Stream, digest_of
 
 TRIES = 5
@@ -123,9 +135,6 @@ async def void_unreadable(
     """Void unreadable events together with the cancellation of each execution that is open.
 
     Return how many were not voided before, and the ids of the executions.
-
-    Raises:
-        LogUnavailable: the log did not answer, or other writers changed an execution meanwhile.
     """
     by_scope: dict[str, list[FoundMessage]] = {}
     for message in messages:
@@ -193,16 +202,7 @@ _REPAIRS = "repair."
 
 
 def _voided(message: FoundMessage, by: Actor | None, reason: str | None) -> Voided:
-    return Voided(
-        stream=message.stream,
-        sequence=message.sequence,
-        subject=message.subject,
-        stored_at=message.stored_at,
-        found=message.found,
-        digest=message.digest,
-        by=by,
-        reason=reason,
-    )
+    return Voided(**asdict(message), by=by, reason=reason)
 
 
 async def _void(log: EventLog, message: FoundMessage, by: Actor | None, reason: str | None) -> bool:
@@ -230,3 +230,69 @@ async def _clear(projections: Projections, voided: Collection[FoundMessage]) -> 
         key = subjects.foreign_key(message.stream, message.sequence)
         if key in shown:
             await projections.remove(Bucket.FOREIGN, key)
+
+
+GAP_PER_SECOND: Final = 10_000
+"""Numbers that are left out for each second since the end of the log: about the most that stages store."""
+LEAST_GAP: Final = 1_000_000
+MOST_GAP: Final = 100_000_000
+WRITER: Final = "restore"
+
+
+class LogMovedOn(TocsinError):
+    """A process stored a commit while the end of the log was repaired."""
+
+    code = "log-moved-on"
+
+
+def gap(since: timedelta) -> int:
+    """Return how many sequences or numbers are left out after the last known.
+
+    `since`: the time since the last.
+    """
+    return min(max(LEAST_GAP, int(since.total_seconds() * GAP_PER_SECOND)), MOST_GAP)
+
+
+class LogEnd:
+    """The end of the log of one partition, for a command while no stage runs."""
+
+    def __init__(self, log: CommitLog, partition: int, seal: Seal, key: str, archive: LogArchive, clock: Clock) -> None:
+        """`log`: with its archive. `key`: the id of the key of the first commit."""
+        self._log = log
+        self._partition = partition
+        self._seal = seal
+        self._key = key
+        self._archive = archive
+        self._clock = clock
+
+    async def find(self) -> LogHead:
+        """Read the log from the end of its archive, and return its end."""
+        state, _ = await self._archive.state()
+        head = LogHead(self._key)
+        async for segment in self._archive.back(commits_of(self._partition), state):
+            head = segment.head or head
+            break
+        chain = Chain(self._seal, head)
+        async for body in stored_bodies(self._log, self._partition, after=head.sequence):
+            chain.take(body)
+        return chain.head
+
+    async def restore(self, head: LogHead, *, at_least: int = 0) -> Restoration:
+        """Store the commit after which numbers begin above all given numbers.
+
+        Return the numbers that were left out.
+
+        `head`: the end of the log. `at_least`: a number that was given.
+
+        Raises:
+            LogMovedOn: another process stored a commit.
+        """
+        now = max(self._clock.now(), head.at)
+        since = now - head.at if head.number else timedelta()
+        lost = Restoration(head.number, max(head.number, at_least) + gap(since))
+        event = CommitEvent(RESTORED, "", "@", msgspec.Raw(msgspec.json.encode(lost)))
+        draft = self._seal.write(head, writer=WRITER, at=now, taken={}, events=[event], first=lost.to + 1)
+        writer = CommitWriter(self._log, self._partition, Chain(self._seal, head), self._clock)
+        if (await writer.append(draft)).sequence is None:
+            raise LogMovedOn("another process stored a commit. Stop all stages, workers and APIs, and try again.")
+        return lost

@@ -12,8 +12,7 @@ from .jobs import Registry
 from .operations.dead_letters import resolve
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
-from .queue_decisions import QueueDecisions
-from .queue_names import PausedNames
+from .queue_decisions import PausedNames, QueueDecisions
 
 PAUSE_S: Final = 0.05
 """How often the history is compared with the log."""

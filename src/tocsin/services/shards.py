@@ -1,4 +1,7 @@
-"""The shard map, as operators read and define it."""
+"""The shard map, the owners of shards, and the executor leader.
+
+The executor leader alone gets the tasks of `LEADER_ONLY` jobs.
+"""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -11,10 +14,9 @@ from ..domain import agent_grants, shard_map
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.documented_model import DocumentedModel
 from ..domain.events import OwnershipAssigned, Recorded, Shard, ShardsDefined, ShardState
-from ..domain.ownership import declares, shard_of
+from ..domain.ownership import EXECUTOR, declares, shard_of
 from ..ports import EventLog
 from .documents import Document
-from .executor_leader import with_lack
 
 
 class ShardOwner(DocumentedModel, frozen=True, defer_build=True):
@@ -57,7 +59,7 @@ async def owners_of(log: EventLog) -> dict[str, OwnershipAssigned]:
     return {shard: fact for shard, fact in by_shard if shard is not None}
 
 
-async def marked(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
+async def with_shards(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
     """Return agents with the shards that each owns."""
     if not any(agent.shards for agent in agents):
         return list(agents)
@@ -115,3 +117,51 @@ def wait_for_owner(
             return f"{waits}: {owner.name} takes no more tasks, and another is chosen soon"
         return f"{waits}: no enabled agent that may own it declares it (`Worker(shards=[{shard!r}])`, `tocsin agents allow`)"
     return f"{waits}, {with_lack(current, queue, function)}"
+
+
+async def with_leader(log: EventLog, agents: Sequence[AgentRecord]) -> list[AgentRecord]:
+    """Return agents, with a mark on the leader."""
+    if not any(agent.leader_candidate for agent in agents):
+        return list(agents)
+    newest = await log.last(subjects.ownership(EXECUTOR))
+    owner = None if newest is None else newest.message
+    if not isinstance(owner, OwnershipAssigned):
+        return list(agents)
+    return [
+        agent.model_copy(update={"is_leader": True})
+        if (agent.name, agent.agent_id) == (owner.name, owner.agent_id) and agent.state is not AgentState.LOST
+        else agent
+        for agent in agents
+    ]
+
+
+def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) -> str:
+    """Return why a task that only the executor leader gets waits, for people."""
+    known = tuple(agents)
+    waits = "waits for the executor leader"
+    leader = next((agent for agent in known if agent.is_leader), None)
+    if leader is None or leader.state is not AgentState.ENABLED:
+        standing = [agent for agent in known if agent.leader_candidate and agent.state is AgentState.ENABLED]
+        if not standing:
+            return f"{waits}: no enabled agent stands (`worker.leader_candidate`)"
+        if all(_lack(agent, queue, function) for agent in standing):
+            return f"{waits}: no enabled agent that stands gets {function} of queue {queue}"
+        return f"{waits}: none is chosen yet"
+    return f"{waits} {with_lack(leader, queue, function)}"
+
+
+def with_lack(owner: AgentRecord, queue: str, function: str) -> str:
+    """Return the name of an owner, and what it lacks for a task, for people."""
+    lack = _lack(owner, queue, function)
+    return owner.name if lack is None else f"{owner.name}, which {lack}"
+
+
+def _lack(owner: AgentRecord, queue: str, function: str) -> str | None:
+    """Return what an owner lacks for a task; None: nothing."""
+    if queue not in owner.queues:
+        return f"does not read queue {queue}"
+    if function not in owner.functions:
+        return f"does not have {function}"
+    if not owner.may_get(queue, function):
+        return f"has no grant for {function} of queue {queue}"
+    return None

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 from pydantic import JsonValue
 
@@ -39,12 +39,19 @@ from .jobs.registry import TRIES, RequestName
 from .operations.errors import OperationError
 from .operations.execution_requests import cancel
 from .operations.lookup import ExecutionMatch, ListExecutions, find
-from .select import SysDatabase
+from .select import (
+    MAX_ROWS,
+    CellRow,
+    SysDatabase,
+    agent_rows,
+    dependency_rows,
+    job_rows,
+    run_rows,
+    shard_rows,
+    state_of,
+)
 from .shards import ShardMap, ShardMaps, owners_of, with_owners
-from .sys_tables import CellRow, agent_rows, dependency_rows, job_rows, run_rows, shard_rows, state_of
 
-MAX_ROWS: Final = 1_000
-"""The rows of an answer."""
 MAX_RUNS: Final = 10_000
 """The newest runs over which a SELECT is answered."""
 RUNS_OF_A_PAGE: Final = 1_000
@@ -71,68 +78,54 @@ class StatementResult:
     """Whether there are more rows."""
 
 
+SeesRow: TypeAlias = Callable[[ExecutionRow], Awaitable[bool]]
+
+
+async def any_row(_: ExecutionRow) -> bool:
+    return True
+
+
 def defined_jobs(results: Iterable[StatementResult]) -> list[str]:
     """Return the names of the jobs that statements created or altered."""
     changed = (result for result in results if result.changed and result.statement in {"CREATE JOB", "ALTER JOB"})
     return list(dict.fromkeys(result.job for result in changed if result.job))
 
 
-class Rights(Protocol):
-    """The rights of a caller. Each method raises an error if the caller lacks one."""
+class Rights:
+    """The rights of a caller with access to the log itself.
 
-    async def define(self, definition: JobDefinition, before: Job | None) -> Check:
+    Each method of a subclass raises an error if its caller lacks a right.
+    """
+
+    async def define(self, _definition: JobDefinition, _before: Job | None) -> Check:
         """Return the check of a job that is to get a definition."""
+        return anything
 
     async def change(self) -> Check:
         """Return the check of a job that is to be changed or deleted."""
+        return anything
 
     async def trigger(self) -> Check:
         """Return the check of a job that is to run."""
+        return anything
 
     async def cancel(self, match: ExecutionMatch) -> None:
         """Check that the caller may cancel an execution."""
 
-    def sees(self, job: Job) -> bool:
-        """Return whether the caller may see a job."""
-
-    def sees_agent(self, agent: AgentRecord) -> bool:
-        """Return whether the caller may see an agent."""
-
-    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
-        """Check that the caller may see runs; return the check of a single run."""
-
-    async def knows(self, job: str) -> bool:
-        """Return whether an error may name a job."""
-
-
-class AllRights:
-    """The rights of a caller with access to the log itself."""
-
-    async def define(self, _definition: JobDefinition, _before: Job | None) -> Check:
-        return anything
-
-    async def change(self) -> Check:
-        return anything
-
-    async def trigger(self) -> Check:
-        return anything
-
-    async def cancel(self, match: ExecutionMatch) -> None:
-        """See `Rights`."""
-
     def sees(self, _job: Job) -> bool:
+        """Return whether the caller may see a job."""
         return True
 
     def sees_agent(self, _agent: AgentRecord) -> bool:
+        """Return whether the caller may see an agent."""
         return True
 
-    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
-        async def sees(_: ExecutionRow) -> bool:
-            return True
-
-        return sees
+    async def see_runs(self) -> SeesRow:
+        """Check that the caller may see runs; return the check of a single run."""
+        return any_row
 
     async def knows(self, _job: str) -> bool:
+        """Return whether an error may name a job."""
         return True
 
 
@@ -145,7 +138,7 @@ class StatementRunner:
     clock: Clock
     settings: Settings
     """The settings with the defaults of new jobs."""
-    rights: Rights = field(default_factory=AllRights)
+    rights: Rights = field(default_factory=Rights)
     by: Actor | None = None
     reason: str | None = None
     list_executions: ListExecutions | None = None

@@ -69,12 +69,9 @@ from tocsin.ports.server_inspection import ServerState, StreamState
 from tocsin.services.health import Finding, Level, doctor, examine, worst
 from tocsin.services.health.checks import (
     backlog,
-    clocks,
-    commits,
     deadlines,
-    dependencies,
-    notifications,
-    partitions,
+    definitions,
+    processes,
     streams,
     trigger_sources,
 )
@@ -391,14 +388,14 @@ async def _eventually(asked: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN4
 
 async def test_a_clock_that_is_wrong(tocsin: Running) -> None:
     wrong = ManualClock(datetime.now(UTC) + timedelta(seconds=60))
-    findings = await finds(clocks.machine, Running(replace(tocsin.installation, clock=wrong)))
+    findings = await finds(processes.machine, Running(replace(tocsin.installation, clock=wrong)))
     assert_finding(findings["clock-skew"], Level.BAD, "this machine", "ahead of the log's")
-    assert (await finds(clocks.machine, tocsin))["clock-skew"].level is Level.OK
+    assert (await finds(processes.machine, tocsin))["clock-skew"].level is Level.OK
 
 
 async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC) - timedelta(seconds=5))
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["leader-clock"], Level.WARN, "the leader somebody", "behind the log's")
     assert "no-leader" not in findings
 
@@ -409,13 +406,13 @@ async def test_a_leader_whose_clock_is_wrong(tocsin: Running) -> None:
 )
 async def test_measured_offset_of_a_leader(tocsin: Running, offset: float, level: Level) -> None:
     await _lease(tocsin, datetime.now(UTC) - timedelta(hours=1), clock_offset=offset, clock_error=0.001)
-    finding = (await finds(clocks.leaders, tocsin))["leader-clock"]
+    finding = (await finds(processes.leaders, tocsin))["leader-clock"]
     assert (finding.level, finding.details) == (level, {"seconds": abs(offset)})
 
 
 async def test_leader_of_last_resort_is_found(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC), clock_offset=-120.0, clock_error=0.001, is_last_resort=True)
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["leader-clock"], Level.BAD, "last resort", "`ticker`")
     assert "no-leader" not in findings
 
@@ -426,25 +423,25 @@ async def test_candidate_that_stands_aside_is_found(tocsin: Running) -> None:
     projections = tocsin.installation.projections
     await projections.put(Bucket.LEADER, aside_key(TICKER_LEASE, "somebody"), aside, ttl=120)
     await projections.put(Bucket.LEADER, heir_key(TICKER_LEASE), b"another", ttl=120)
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["clock-aside"], Level.WARN, "somebody does not stand for `ticker`", "120.2 s ahead of")
     assert findings["clock-aside"].details == {"seconds": 120.25, "error": 0.5}
     assert findings["leader-clock"].level is Level.OK
 
 
 async def test_missing_leader_is_found(tocsin: Running) -> None:
-    findings = await finds(clocks.leaders, tocsin)
+    findings = await finds(processes.leaders, tocsin)
     assert_finding(findings["no-leader"], Level.BAD, "no ticker leads")
     assert_finding(findings["no-recoverer"], Level.BAD, "no recoverer leads")
 
 
 async def test_missing_matcher_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path) as tocsin:
-        findings = await finds(clocks.leaders, tocsin)
+        findings = await finds(processes.leaders, tocsin)
         assert_finding(findings["no-matcher"], Level.BAD, "no matcher leads")
         assert_finding(findings["no-dependency-keeper"], Level.BAD, "no dependency-keeper leads")
         await _lease(tocsin, datetime.now(UTC), MATCHER_LEASE)
-        assert "no-matcher" not in await finds(clocks.leaders, tocsin)
+        assert "no-matcher" not in await finds(processes.leaders, tocsin)
 
 
 @pytest.mark.parametrize(
@@ -488,15 +485,15 @@ async def test_missing_screener_is_found(nats_url: str, tmp_path: Path) -> None:
 
 async def test_missing_notary_is_found(nats_url: str, tmp_path: Path) -> None:
     async with initialized(nats_url, tmp_path, notary={"key": "notary.pem"}) as tocsin:
-        assert_finding((await finds(clocks.leaders, tocsin))["no-notary"], Level.WARN, "no notary leads")
+        assert_finding((await finds(processes.leaders, tocsin))["no-notary"], Level.WARN, "no notary leads")
         await _lease(tocsin, datetime.now(UTC), NOTARY_LEASE)
-        assert "no-notary" not in await finds(clocks.leaders, tocsin)
+        assert "no-notary" not in await finds(processes.leaders, tocsin)
 
 
 async def test_a_lease_that_has_ended(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC))
     await tocsin.installation.projections.remove(Bucket.LEADER, TICKER_LEASE)
-    assert_finding((await finds(clocks.leaders, tocsin))["no-leader"], Level.BAD, "no ticker leads")
+    assert_finding((await finds(processes.leaders, tocsin))["no-leader"], Level.BAD, "no ticker leads")
 
 
 async def test_leaders_lead_however_long_doctor_reads(tocsin: Running) -> None:
@@ -504,7 +501,7 @@ async def test_leaders_lead_however_long_doctor_reads(tocsin: Running) -> None:
     leases = "ticker", "recoverer", "matcher", "dependency-keeper"
     for lease in leases:
         await _lease(tocsin, datetime.now(UTC), lease)
-    findings = await finds(clocks.leaders, tocsin, later=LATER)
+    findings = await finds(processes.leaders, tocsin, later=LATER)
     assert findings["no-leader"].level is Level.OK
     assert {code for code in findings if code.startswith("no-")} == {"no-leader"}
 
@@ -516,7 +513,7 @@ async def _lease(tocsin: Running, renewed_at: datetime, name: str = TICKER_LEASE
 
 async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
     await tocsin.apply({"name": "job", "function": "f"})
-    findings = await finds(commits.followers, tocsin)
+    findings = await finds(processes.followers, tocsin)
     assert_finding(findings["stage-absent"], Level.BAD, "no process follows the log for the stage registrar")
     assert findings["stage-absent"].do.startswith("run `tocsin run registrar`")
 
@@ -524,13 +521,13 @@ async def test_stage_that_does_not_follow_is_found(tocsin: Running) -> None:
 async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
     await _lease(tocsin, datetime.now(UTC), follower_of("registrar"))
     await tocsin.apply({"name": "job", "function": "f"})
-    assert await finds(commits.followers, tocsin, later=LATER) == {}  # it has no place yet
+    assert await finds(processes.followers, tocsin, later=LATER) == {}  # it has no place yet
     place = subjects.cursor(Stream.LOG, "registrar")
     number = await tocsin.log.tail(subjects.ledger("job"))
     for after, codes in ((number - 1, {"stage-late"}), (number, set())):
         await tocsin.installation.projections.put(Bucket.CURSORS, place, str(after).encode())
-        assert await finds(commits.followers, tocsin) == {}
-        findings = await finds(commits.followers, tocsin, later=LATER)
+        assert await finds(processes.followers, tocsin) == {}
+        findings = await finds(processes.followers, tocsin, later=LATER)
         assert {*findings} == codes
         for finding in findings.values():
             assert_finding(finding, Level.WARN, "registrar has not handled events for")
@@ -619,7 +616,7 @@ async def test_function_that_no_agent_has(tocsin: Running) -> None:
 
 async def test_partition_without_its_shards(tocsin: Running) -> None:
     it = tocsin.installation
-    assert (await finds(partitions.shards, tocsin))["no-active-shard"].what == "no job runs on shards"
+    assert (await finds(definitions.shards, tocsin))["no-active-shard"].what == "no job runs on shards"
     maps = ShardMaps(it.log)
     await maps.apply([Shard(shard_id="a"), Shard(shard_id="b")])
     await tocsin.apply({"name": "vacuum", "function": "f", "partition": {"shard_set": ["a", "b"]}})
@@ -627,19 +624,19 @@ async def test_partition_without_its_shards(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await it.projections.put(Bucket.DEFINITIONS, "vacuum", registration.encode())
-    assert (await finds(partitions.shards, tocsin))["shard-not-served"].level is Level.OK
+    assert (await finds(definitions.shards, tocsin))["shard-not-served"].level is Level.OK
     await maps.apply([Shard(shard_id="a", state=ShardState.DISABLED), Shard(shard_id="c")])
-    served = (await finds(partitions.shards, tocsin))["shard-not-served"]
+    served = (await finds(definitions.shards, tocsin))["shard-not-served"]
     assert_finding(served, Level.WARN, "2 shards", "`a` (jobs vacuum)", "`b` (jobs vacuum)")
     await maps.apply([Shard(shard_id="a", state=ShardState.DRAINING)])
-    none = (await finds(partitions.shards, tocsin))["no-active-shard"]
+    none = (await finds(definitions.shards, tocsin))["no-active-shard"]
     assert_finding(none, Level.BAD, "1 job on shards (vacuum)", "no active shard")
 
 
 async def test_jobs_that_wait_for_each_other(tocsin: Running) -> None:
     """Two registrations at the same moment may close a circle that each alone did not."""
     it = tocsin.installation
-    assert (await finds(dependencies.circles, tocsin))["dependency-cycle"].level is Level.OK
+    assert (await finds(definitions.circles, tocsin))["dependency-cycle"].level is Level.OK
     await tocsin.apply({"name": "a", "function": "f", "depends_on": [{"job": "free", "within": "1h"}]})
     state, _ = await LedgerReader(it.log).load("a")
     registered = Registration.of(state)
@@ -649,7 +646,7 @@ async def test_jobs_that_wait_for_each_other(tocsin: Running) -> None:
         definition = registered.definition.model_copy(update={"name": name, "depends_on": (waits,)})
         registration = registered.model_copy(update={"definition": definition})
         await it.projections.put(Bucket.DEFINITIONS, name, registration.encode())
-    found = (await finds(dependencies.circles, tocsin))["dependency-cycle"]
+    found = (await finds(definitions.circles, tocsin))["dependency-cycle"]
     assert_finding(found, Level.BAD, "4 jobs wait for each other in a circle: ", "a → b", "c → d")
     assert {"a", "b", "c", "d"} == set(cast("list[str]", found.details["jobs"]))
 
@@ -659,22 +656,22 @@ async def test_shards_without_an_owner(tocsin: Running) -> None:
     await ShardMaps(it.log).apply(
         [Shard(shard_id="a"), Shard(shard_id="b"), Shard(shard_id="c", state=ShardState.DISABLED)]
     )
-    assert (await finds(partitions.owners, tocsin))["shard-without-owner"].level is Level.OK
+    assert (await finds(definitions.owners, tocsin))["shard-without-owner"].level is Level.OK
     for shard in ("a", "c"):
         owner = OwnershipAssigned(resource=f"shard-{shard}", name="mail-1", agent_id=ID, reason="vacant")
         await it.log.append(owner, expect=0)
-    lost = (await finds(partitions.owners, tocsin))["shard-without-owner"]
+    lost = (await finds(definitions.owners, tocsin))["shard-without-owner"]
     assert_finding(lost, Level.BAD, "1 shard", "may own it: a")
     agent = AgentRecord(name="mail-1", agent_id=ID, state=AgentState.ENABLED, shards=["a", "z"])
     await it.projections.put(Bucket.AGENTS, f"mail-1.{ID}", agent.model_dump_json().encode())
-    found = await finds(partitions.owners, tocsin)
+    found = await finds(definitions.owners, tocsin)
     assert found["shard-without-owner"].level is Level.OK
     assert_finding(found["shard-unknown"], Level.WARN, "1 shard", "does not have: z")
 
 
 async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     log = tocsin.installation.log
-    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+    assert (await finds(backlog.notified, tocsin))["notifications-not-accepted"].level is Level.OK
     at = datetime.now(UTC)
 
     async def answered(number: str, channel: str, *answers: NotificationFact) -> None:
@@ -686,10 +683,10 @@ async def test_receiver_that_accepts_no_notification(tocsin: Running) -> None:
     failed = {"attempt": 1, "error": "status 503", "next_attempt_at": at}
     await answered("n1", "ops", validated(NotificationAttemptFailed, {"job": "vacuum", "id": "n1", **failed}))
     await answered("n2", "mail", NotificationDelivered(job="vacuum", id="n2", attempt=1))
-    refused = (await finds(notifications.delivery, tocsin))["notifications-not-accepted"]
+    refused = (await finds(backlog.notified, tocsin))["notifications-not-accepted"]
     assert_finding(refused, Level.BAD, "`ops` (status 503)")
     await answered("n3", "ops", NotificationDelivered(job="vacuum", id="n3", attempt=1))
-    assert (await finds(notifications.delivery, tocsin))["notifications-not-accepted"].level is Level.OK
+    assert (await finds(backlog.notified, tocsin))["notifications-not-accepted"].level is Level.OK
 
 
 async def test_trigger_with_too_many_keys(tocsin: Running) -> None:
@@ -823,8 +820,8 @@ async def test_calendar_of_a_job_ends(tocsin: Running) -> None:
     registration = Registration.of(state)
     assert registration is not None
     await tocsin.installation.projections.put(Bucket.DEFINITIONS, "payroll", registration.encode())
-    assert (await finds(doctor.ends, tocsin))["calendar-ends"].level is Level.OK
-    ended = (await finds(doctor.ends, tocsin, later=timedelta(days=800)))["calendar-ends"]
+    assert (await finds(definitions.calendars, tocsin))["calendar-ends"].level is Level.OK
+    ended = (await finds(definitions.calendars, tocsin, later=timedelta(days=800)))["calendar-ends"]
     assert_finding(ended, Level.WARN, f"`payroll`: the calendar holidays is known up to {year}-12-31")
 
 

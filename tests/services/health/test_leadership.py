@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from tests.domain.given import NOON
-from tocsin.services.health.leadership import Lease
+from tocsin.services.health.coordination import Lease
 from tocsin.settings import Leader
 
 

@@ -18,7 +18,7 @@ from tocsin.ports import ExecutionCount, ExecutionRow, History, PassedSpan
 from tocsin.ports.queries import CountQuery
 from tocsin.services.calculations import in_place
 from tocsin.services.timeline import Window
-from tocsin.services.timeline.durations import CalendarDay, read_calendar
+from tocsin.services.timeline.reader import CalendarDay, read_calendar
 
 HOUR: Final = timedelta(hours=1)
 ZONES: Final = {

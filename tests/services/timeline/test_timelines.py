@@ -20,8 +20,7 @@ from tocsin.services.calculations import Effort
 from tocsin.services.explain import judge
 from tocsin.services.timeline import MAX_BUCKETS, Span, Window
 from tocsin.services.timeline.marks import Buckets, marks_of
-from tocsin.services.timeline.reader import gaps_of
-from tocsin.services.timeline.revisions import versions_of
+from tocsin.services.timeline.reader import gaps_of, versions_of
 
 BERLIN = "Europe/Berlin"
 STATUSES = {"pending", "running", "completed", "failed", "cancelled", "skipped", "fired"}

@@ -12,8 +12,9 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import AgentGranted, Namespace, NamespacesDefined, QueueGrant, Recorded
 from tocsin.domain.what_if import WhatIfReport
 from tocsin.ports.queries import InvalidQuery
+from tocsin.services import what_if
 from tocsin.services.jobs import Registry
-from tocsin.services.what_if import Question, WhatIf, service
+from tocsin.services.what_if import Question, WhatIf
 from tocsin.settings import Queue
 from tocsin.settings.model import QueueRate
 
@@ -279,7 +280,7 @@ async def test_question_without_a_change_is_refused() -> None:
 
 
 async def test_too_many_instants_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service, "MAX_INSTANTS", 1_000)
+    monkeypatch.setattr(what_if, "MAX_INSTANTS", 1_000)
     history = await recorded()
     rule = {**HOURLY, "schedule": "* * * * * *"}
     window: dict[str, Any] = {"since": None, "until": history.now + timedelta(days=31)}

@@ -20,11 +20,10 @@ from ...domain.events import Message, Recorded
 from ...domain.ledger import JobNotFound, KnownDefinition, Ledger, Regime, Timetable
 from ...domain.namespaces import WrongNamespaces
 from ...domain.shard_map import WrongShardMap
-from ...ports import NotPermitted, SequenceConflict
+from ...ports import ApiUnavailable, NotPermitted, SequenceConflict
 from ...ports.queries import Page
 from ...services.jobs import Job
 from ...services.operations.errors import NotFound, OperationError
-from ...services.operator import ApiUnavailable
 
 MAX_ANSWER_BYTES: Final = 536_870_912
 """Size of an answer: a page of jobs, each of the greatest size, is smaller."""

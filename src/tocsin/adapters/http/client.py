@@ -28,25 +28,23 @@ from ...domain.policy import changed
 from ...domain.what_if import WhatIfReport
 from ...ports import Clock, DeadLetterRow, ExecutionRow, SequenceConflict
 from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery, Page
-from ...services.agent_grants import GrantAnswer
+from ...services.agents import GrantAnswer
 from ...services.definition_settings import DefinitionSettings
+from ...services.documents import PolicyVersion
 from ...services.explain import Answer
 from ...services.hold_ups import HoldUp
-from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
 from ...services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap
 from ...services.notifications import NotificationRow
 from ...services.operations.backfill import Asked, Backfill
-from ...services.operations.dead_letter_lookup import Letter, match_dead_letter
-from ...services.operations.dead_letters import Replay, Resolution
-from ...services.operations.errors import NotFound, OperationError
+from ...services.operations.dead_letters import Letter, Replay, Resolution, match_dead_letter
+from ...services.operations.errors import NotFound, NotServed, OperationError
 from ...services.operations.execution_output import ExecutionOutput
 from ...services.operations.execution_requests import Cancellation
-from ...services.operations.fan_out import FanOut, fanned_out
-from ...services.operations.lookup import ExecutionMatch, match_execution
-from ...services.operator import OUTCOMES, NotServed, Operator, last_ended
-from ...services.policies import PolicyVersion
+from ...services.operations.lookup import ExecutionMatch, FanOut, fanned_out, match_execution
+from ...services.operator import OUTCOMES, Operator, last_ended
+from ...services.past_reader import IgnoredEvent
 from ...services.queue_decisions import PurgeAnswer
 from ...services.queues import QueueDetails
 from ...services.shards import ShardMap

@@ -8,7 +8,7 @@ from typing import Final
 
 from ... import telemetry
 from ...domain.events import Message, Recorded
-from ...services.operator import ApiUnavailable
+from ...ports import ApiUnavailable
 from .api_client import ApiClient, recorded_of
 
 FIRST: Final = "0.0"

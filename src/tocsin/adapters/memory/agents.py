@@ -12,10 +12,7 @@ from ...ports import (
     MessageTooLarge,
     ReceiveAbsence,
     ReceiveBody,
-    ReceiveCommand,
-    ReceiveEnds,
     ReceiveHoldList,
-    ReceiveTask,
 )
 from ...ports.commit_log import ReceiveTurn
 from .stored_stream import MAX_BYTES
@@ -76,7 +73,7 @@ class InMemoryAgentChannel(_Channel):
         self._check(body)
         self._send(f"command.{name}.{agent_id}", body)
 
-    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
+    def commands(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._listening(f"command.{name}.{agent_id}", _in_this_context(receive))
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -87,14 +84,14 @@ class InMemoryAgentChannel(_Channel):
                 self._send("absence", task.agent_id, task.number)
         return [task for task in tasks if len(task.body) > MAX_BYTES]
 
-    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+    def tasks(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._listening(f"task.{name}.{agent_id}", _in_this_context(receive))
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         self._check(body)
         self._send(f"ends.{name}.{agent_id}", body)
 
-    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+    def ends(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._listening(f"ends.{name}.{agent_id}", _in_this_context(receive))
 
     def absences(self, receive: ReceiveAbsence) -> AbstractAsyncContextManager[None]:

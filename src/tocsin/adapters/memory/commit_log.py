@@ -3,7 +3,7 @@
 import asyncio
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from datetime import datetime
 from operator import attrgetter
 from typing import Final
@@ -49,7 +49,7 @@ class InMemoryCommitLog:
         stored = self._stored[partition]
         return stored[bisect_right(stored, sequence, key=_sequence) :]
 
-    async def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    async def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         while True:
             bodies = self.after(partition, after)
             after = bodies[-1].sequence if bodies else max(after, self._last)

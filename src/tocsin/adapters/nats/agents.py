@@ -6,16 +6,7 @@ from typing import Final
 
 from nats.errors import Error as NatsError
 
-from ...ports import (
-    HandOver,
-    LogUnavailable,
-    ReceiveAbsence,
-    ReceiveBody,
-    ReceiveCommand,
-    ReceiveEnds,
-    ReceiveHoldList,
-    ReceiveTask,
-)
+from ...ports import HandOver, LogUnavailable, ReceiveAbsence, ReceiveBody, ReceiveHoldList
 from .client import wire
 from .client.connection import Connection
 from .client.connection_end import CLOSING_ERRORS
@@ -76,7 +67,7 @@ class NatsAgentChannel:
     async def command(self, name: str, agent_id: str, body: bytes) -> None:
         await self._messages.send(self._names.agent_commands(name, agent_id), body)
 
-    def commands(self, name: str, agent_id: str, receive: ReceiveCommand) -> AbstractAsyncContextManager[None]:
+    def commands(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._messages.bodies(self._names.agent_commands(name, agent_id), receive)
 
     async def hand_over(self, tasks: Sequence[HandOver]) -> Sequence[HandOver]:
@@ -98,13 +89,13 @@ class NatsAgentChannel:
             raise LogUnavailable(f"no task can be handed over: {error!r}") from error
         return refused
 
-    def tasks(self, name: str, agent_id: str, receive: ReceiveTask) -> AbstractAsyncContextManager[None]:
+    def tasks(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._messages.bodies(self._names.agent_tasks(name, agent_id), receive)
 
     async def send_ends(self, name: str, agent_id: str, body: bytes) -> None:
         await self._messages.send(self._names.agent_ends(name, agent_id), body)
 
-    def ends(self, name: str, agent_id: str, receive: ReceiveEnds) -> AbstractAsyncContextManager[None]:
+    def ends(self, name: str, agent_id: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         return self._messages.bodies(self._names.agent_ends(name, agent_id), receive)
 
     @asynccontextmanager

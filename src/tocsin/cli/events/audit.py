@@ -23,7 +23,7 @@ from ...ports import StoredLog, StoredMessage
 from ...services import audit as invariants
 from ...services.audit import Auditor, ProjectionReader, Report, Violation
 from ...services.audit.commits import stored_log
-from ...services.audit.decided_again import AGAIN, PROMISE, decided_again
+from ...services.audit.decide_again import AGAIN, PROMISE, decided_again
 from ...services.log_verification import LogVerification, Proof
 from ...subjects import STREAMS
 from ..input.values import instant, length

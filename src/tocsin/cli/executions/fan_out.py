@@ -10,8 +10,7 @@ from rich.text import Text
 from ...services.operations.dead_letters import Resolution
 from ...services.operations.errors import NotFound
 from ...services.operations.execution_requests import Cancellation
-from ...services.operations.fan_out import FanOut, ShardRun, fanned_out
-from ...services.operations.lookup import ExecutionMatch
+from ...services.operations.lookup import ExecutionMatch, FanOut, ShardRun, fanned_out
 from ...services.operator import Operator
 from ..output import event_lines
 from ..output.event_lines import FactPage

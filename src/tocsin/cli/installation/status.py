@@ -16,9 +16,9 @@ from ... import bootstrap
 from ...bootstrap.operators import recorded_history, status_of
 from ...domain.text import counted, printable
 from ...engine.stage_leases import lease_of
-from ...services.execution_stats import Statistics, statistics
 from ...services.health import Finding, Status, examine
 from ...services.health.status import as_json, problems_of
+from ...services.overview import Statistics, statistics
 from ..input.values import instant
 from ..output.format import local, seconds
 from ..output.tables import table
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ...bootstrap import Installation
     from ...domain.agent import WorkerKind
     from ...ports.server_inspection import StreamState
-    from ...services.health.leadership import Lease
+    from ...services.health.coordination import Lease
 
 _WORKERS: Final[dict["WorkerKind", str]] = {"agent": "agent", "http": "HTTP worker", "mq": "MQ executor"}
 MAX_FUNCTIONS: Final = 5

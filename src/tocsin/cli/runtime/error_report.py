@@ -17,10 +17,17 @@ from ...domain.namespaces import WrongNamespaces
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
-from ...ports import ArchiveUnavailable, ChannelRefused, HistoryUnavailable, LogUnavailable, NotPermitted, OutdatedState
+from ...ports import (
+    ApiUnavailable,
+    ArchiveUnavailable,
+    ChannelRefused,
+    HistoryUnavailable,
+    LogUnavailable,
+    NotPermitted,
+    OutdatedState,
+)
 from ...ports.queries import InvalidQuery
-from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
-from ...services.operator import ApiUnavailable, NotServed
+from ...services.operations.errors import Ambiguous, NotAnId, NotFound, NotServed, OperationError
 from ...settings import SettingsError
 from ...subjects import DecodeError
 from .errors import Exit, Interrupted, UsageError

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ... import telemetry
-from ...bootstrap.operators import connect_api, local_actor, operator_of, recorded_history
+from ...bootstrap.operators import connect_api, local_actor, opened_once, operator_of, recorded_history
 from ...domain.events import Actor
 from ...domain.ledger import JobNotFound
 from ...ports import NotAllowed, NotInitialized
-from ...services.operator import NotServed, Operator, opened_once
+from ...services.operations.errors import NotServed
+from ...services.operator import Operator
 from ...settings import Settings, load, with_options
 from ...settings.fields import is_http_url
 from ...settings.root import FieldPath

@@ -34,16 +34,13 @@ from ...ports import StoredMessage
 from ...subjects import DecodeError, Stream, digest_of, guard_of, publisher_of
 from . import check
 from .check import INVARIANTS, PATIENCE, Check, Comparison, Debt, Handler, Key, Proof, Report, Taken, Violation, on
-from .coordination import Agents, Locks
+from .coordination import Agents, Locks, Ownership, Queues
 from .dependencies import Dependencies
-from .execution_reports import is_proven
+from .execution_parts import is_proven
 from .executions import Executions
 from .ledger_time import LedgerTime
-from .ownership import Ownership
 from .public_events import PublicEvents
-from .queues import Queues
-from .requests import FanOuts, Requests
-from .unique_keys import UniqueKeys
+from .requests import FanOuts, Requests, UniqueKeys
 
 SHOWN: Final = 1_000
 """Number of violations that a report lists; the others are counted."""

@@ -1,7 +1,7 @@
 """The interface of a check, and the report of an audit."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from sys import intern
 from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
@@ -142,24 +142,12 @@ class Report:
             "executions": self.executions,
             "until": self.until,
             "invariants": {name: INVARIANTS[name] for name in self.invariants},
-            "violations": [_plain(violation) for violation in self.violations],
+            "violations": list(map(asdict, self.violations)),
             "violations_total": self.total,
-            "under_way": [{**_plain(debt), "since": debt.since, "by": debt.by} for debt in self.debts],
+            "under_way": list(map(asdict, self.debts)),
             "remarks": list(self.remarks),
             "voided": list(self.voided),
         }
-
-
-def _plain(finding: Violation | Debt) -> dict[str, Any]:
-    return {
-        "invariant": finding.invariant,
-        "entity": finding.entity,
-        "reason": finding.reason,
-        "facts": [
-            {"stream": fact.stream.value, "sequence": fact.sequence, "subject": fact.subject, "time": fact.time}
-            for fact in finding.facts
-        ],
-    }
 
 
 Taken: TypeAlias = Iterator[Violation]

@@ -7,13 +7,17 @@ different. Only decisions of the loop of commits are compared: parts that propos
 the log.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from ... import subjects
-from ...domain.commit import Commit, CommitEvent
+from ...archive.commit_reader import CommitReader
+from ...domain.commit import Commit, CommitEvent, LogHead
 from ...domain.events import Message, Recorded
 from ...domain.log_events import ABOUT_THE_LOG, SUBJECTS, Poison, Waited, Waits, decode, is_log_event
+from ...engine import report_lists
 from ...engine.broken_keys import BrokenKey, StoredEvent
 from ...engine.causes import Agenda, DeadlineCause, MessageCause, Routes, routes_of
 from ...engine.decider import Decider
@@ -21,6 +25,9 @@ from ...engine.fold import EVENTS, Fold
 from ...engine.ripe_inputs import cause_of
 from ...engine.stage import BoundStage, BoundSubscription
 from ...engine.watcher import NobodyWatches
+from ...ports import StoredLog
+from ...subjects import MESSAGE_ID, Stream
+from .check import Violation
 
 Input = tuple[str, int]
 """A stream of inputs, and the sequence of a message."""
@@ -245,3 +252,56 @@ def _told(made: Sequence[CommitEvent], event: CommitEvent) -> str:
         return "a fresh process decides nothing"
     other = next((one for one in made if one.subject != event.subject), made[0])
     return f"a fresh process decides {other.subject}: {bytes(other.body)[:300].decode(errors='replace')}"
+
+
+AGAIN: Final = "AGAIN"
+"""The invariant of these findings."""
+PROMISE: Final = "each commit, decided again from the fold before it and the causes that it names, has the same events"
+
+
+async def decided_again(
+    commits: CommitReader,
+    inputs: StoredLog,
+    stages: Callable[[], Sequence[BoundStage]],
+    key: bytes,
+    *,
+    until: datetime | None = None,
+) -> AsyncIterator[Violation]:
+    """Yield each decision of a log that a fresh process makes otherwise.
+
+    A missing input is no difference.
+
+    `inputs`: the streams of inputs, with their archive. `stages` returns new stages, with the settings of the installation. `key`: the key of the
+    installation. `until`: the time (UTC) of the last commit.
+
+    Raises:
+        UnknownFormat: this version cannot read the log.
+    """
+    seal, head, again = await commits.seal(), LogHead(commits.key), DecideAgain(stages, key)
+    async with aclosing(commits.bodies()) as bodies:
+        async for body in bodies:
+            if until is not None and body.time >= until:
+                return
+            head, commit = seal.read(head, body.sequence, body.body)
+            if isinstance(commit, Commit):
+                for one in again.take(commit, await _read(inputs, again.inputs_of(commit))):
+                    reason = f"{one.stage} decided it on {one.cause}, but {one.reason}"
+                    yield Violation(AGAIN, f"event {one.number:,} of commit {body.sequence:,}", reason)
+
+
+async def _read(stored: StoredLog, wanted: set[Input]) -> dict[Input, list[Recorded[Message]]]:
+    """Return inputs by stream and sequence, as far as they are stored.
+
+    The inputs of a stream are read in one request.
+    """
+    found: dict[Input, list[Recorded[Message]]] = {}
+    for source in sorted({source for source, _ in wanted}):
+        places = [place for of, place in wanted if of == source]
+        async for portion in stored.messages(Stream(source), after=min(places) - 1, upto=max(places)):
+            for one in portion:
+                if (source, one.sequence) in wanted:
+                    message = report_lists.decode(one.subject, one.body)
+                    message_id = one.headers.get(MESSAGE_ID)
+                    recorded = Recorded(message, one.subject, one.sequence, one.time, message_id)
+                    found[source, one.sequence] = list(report_lists.listed(recorded))
+    return found

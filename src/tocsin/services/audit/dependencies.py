@@ -29,7 +29,7 @@ from ...domain.events import (
 )
 from . import check
 from .check import Check, Debt, Key, Taken, on
-from .execution_reports import Wrong
+from .execution_parts import Wrong
 
 _SKIPPED: Final = type_of(Skipped)
 MAX_SEQUENCE: Final = 2**63

@@ -1,6 +1,6 @@
 """The life of one execution, event by event (I3, I6, I7).
 
-Each event must be allowed by the events before it, and by the reports, which come in any order (`execution_reports`). This states the domain's promises a second time, and more plainly: it shares the
+Each event must be allowed by the events before it, and by the reports, which come in any order (`execution_parts`). This states the domain's promises a second time, and more plainly: it shares the
 domain's event classes, and none of its decisions.
 """
 
@@ -44,8 +44,7 @@ from ...domain.start_jitter import begins_at
 from ...subjects import event_type
 from .check import Debtor, on
 from .dependencies import wrong_waits
-from .execution_reports import Attempt, AttemptReports, Doubt, Wrong
-from .workflows import QuorumFact, QuorumLife, WorkflowOrder
+from .execution_parts import Attempt, AttemptReports, Doubt, QuorumFact, QuorumLife, WorkflowOrder, Wrong
 
 WHOLE: Final = frozenset({"timed_out", "abandoned", "expired"})
 """Reasons to end an execution as a whole, at any state of its steps."""

@@ -23,7 +23,7 @@ from ...domain.events import (
 from . import check
 from .check import Check, Debt, Key, Proof, Taken, on
 from .execution_life import JUDGES, ExecutionLife
-from .execution_reports import AttemptReports
+from .execution_parts import AttemptReports
 
 BEGINNINGS: Final = (Planned, Admitted, Skipped)
 

@@ -1,9 +1,10 @@
-"""Shards and proposals of an installation, counted for its status."""
+"""Leader leases, and shards and proposals counted, for the status of an installation."""
 
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final, TypeAlias
 
@@ -12,11 +13,11 @@ from ...domain import execution
 from ...domain.agent import AgentRecord
 from ...domain.events import Message, OwnershipAssigned, Recorded, ShardState
 from ...ports import EventLog, Projections
-from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage
+from ...ports.server_inspection import ServerInspection, StoredKey
+from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage, is_lease, lease_standing_aside
 from ..shards import ShardMap, ShardMaps, owners_of, without_owner
 
 MAX_LISTED: Final = 20
-"""Shards that are named."""
 MAX_READ: Final = 10_000
 """Events of a kind that are read."""
 MAX_WAITING: Final = 1_000
@@ -120,3 +121,77 @@ async def _scopes(log: EventLog, kind: str, after: int) -> tuple[dict[str, None]
         after, left = places[-1].sequence, left - max(len(places), PAGE // 10)  # short pages are limited too
         scopes |= dict.fromkeys(subjects.execution_scope(place.subject) for place in places)
     return scopes, False
+
+
+LEAST_LATE: Final = timedelta(seconds=5)
+"""A shorter time since the last renewal may be a pause of the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """A leader lease. `renewed_at` is by the log's clock, `said_at` by the holder's."""
+
+    name: str
+    holder: str
+    renewed_at: datetime
+    said_at: datetime
+    ends_at: datetime | None
+    clock_offset: float | None = None
+    """Seconds by which the holder's clock is ahead of the log's; None: unknown."""
+    clock_error: float | None = None
+    """The largest error of `clock_offset` in seconds."""
+    is_last_resort: bool = False
+    """The holder's clock is not credible, and no candidate's was when it took the lease."""
+
+    def lateness(self, now: datetime) -> timedelta | None:
+        """Return the time since the last renewal; None: in time, or ended.
+
+        By default a lease is renewed three times as often as it would end.
+        """
+        since = now - self.renewed_at
+        if self.ends_at is None or self.ends_at <= now or since < LEAST_LATE:
+            return None
+        return since if 2 * since > self.ends_at - self.renewed_at else None
+
+
+@dataclass(frozen=True, slots=True)
+class AsideCandidate:
+    """A process that does not stand for a lease because its clock is not credible."""
+
+    lease: str
+    holder: str
+    clock_offset: float
+    clock_error: float
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The leases, and the candidates that stand aside because of their clocks."""
+
+    leases: tuple[Lease, ...]
+    standing_aside: tuple[AsideCandidate, ...]
+
+
+async def leadership_of(inspection: ServerInspection) -> Leadership:
+    leases, standing_aside = list[Lease](), list[AsideCandidate]()
+    for key, stored in sorted((await inspection.keys(Bucket.LEADER)).items()):
+        if (lease := lease_standing_aside(key)) is not None:
+            value = json.loads(stored.body)
+            standing_aside.append(AsideCandidate(lease, value["holder"], value["clock_offset"], value["clock_error"]))
+        elif is_lease(key):
+            leases.append(_lease(key, stored))
+    return Leadership(tuple(leases), tuple(standing_aside))
+
+
+def _lease(name: str, stored: StoredKey) -> Lease:
+    value = json.loads(stored.body)
+    return Lease(
+        name,
+        value["holder"],
+        renewed_at=stored.time,
+        said_at=datetime.fromisoformat(value["renewed_at"]),
+        ends_at=None if stored.ttl_s is None else stored.time + timedelta(seconds=stored.ttl_s),
+        clock_offset=value.get("clock_offset"),
+        clock_error=value.get("clock_error"),
+        is_last_resort=value.get("is_last_resort", False),
+    )

@@ -4,28 +4,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ...domain.schedule import calendar_warnings
-from ...ports import EventLog, LogUnavailable
+from ...ports import EventLog, LogUnavailable, UnsupportedLayout
 from .checks import (
     archive,
     backlog,
-    clocks,
-    commits,
     deadlines,
-    dependencies,
-    notifications,
-    partitions,
+    definitions,
+    processes,
     server,
     streams,
     trigger_sources,
 )
-from .findings import CheckContext, Finding, bad, ok, warn
+from .findings import CheckContext, Finding, bad
 from .status import UNAVAILABLE, HealthTarget, status
 
 Check = Callable[[CheckContext], Awaitable[Finding | list[Finding] | None]]
-
-MAX_LISTED: Final = 10
-"""Jobs that a finding names."""
 
 
 async def is_reached(log: EventLog) -> bool:
@@ -35,27 +28,6 @@ async def is_reached(log: EventLog) -> bool:
     except LogUnavailable:
         return False
     return True
-
-
-async def ends(context: CheckContext) -> Finding:
-    """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
-    today = context.now.date()
-    found: dict[str, str] = {}
-    for registration in await context.registrations():
-        definition = registration.definition
-        if definition.enabled and (warnings := calendar_warnings(definition.day_rules, today)):
-            found[definition.name] = warnings[0]
-    if not found:
-        return ok("calendar-ends", "the calendars of all jobs are known for the next weeks")
-    jobs = sorted(found)[:MAX_LISTED]
-    others = f" and {len(found) - MAX_LISTED} more" if len(found) > MAX_LISTED else ""
-    return warn(
-        "calendar-ends",
-        f"calendars of {len(found)} jobs end: {'; '.join(f'`{job}`: {found[job]}' for job in jobs)}{others}",
-        means="after its last known day a calendar has no days: `exclude` lets jobs fire, and `only` lets none fire",
-        do="run `tocsin jobs apply` again, which looks calendars of countries and files up; add days to the others, or a later `until`",
-        jobs=list(jobs),
-    )
 
 
 CHECKS: Final[tuple[Check, ...]] = (
@@ -74,23 +46,23 @@ CHECKS: Final[tuple[Check, ...]] = (
     streams.unreadable,
     streams.headers,
     streams.screeners,
-    clocks.machine,
-    clocks.renewals,
-    clocks.leaders,
-    commits.appends,
-    commits.readers,
-    commits.leaders,
-    commits.followers,
-    commits.formats,
+    processes.machine,
+    processes.renewals,
+    processes.leaders,
+    processes.appends,
+    processes.readers,
+    processes.absent,
+    processes.followers,
+    processes.formats,
     backlog.stages,
     backlog.queues,
     backlog.paused,
     backlog.limits,
     backlog.functions,
-    partitions.shards,
-    partitions.owners,
-    dependencies.circles,
-    dependencies.hidden,
+    definitions.shards,
+    definitions.owners,
+    definitions.circles,
+    definitions.hidden,
     deadlines.occurrences,
     deadlines.executions,
     deadlines.locks,
@@ -98,11 +70,11 @@ CHECKS: Final[tuple[Check, ...]] = (
     archive.failures,
     archive.store,
     archive.held,
-    notifications.delivery,
+    backlog.notified,
     trigger_sources.sources,
     trigger_sources.refusals,
     trigger_sources.keys,
-    ends,
+    definitions.calendars,
 )
 """From the cause to the effect: the servers first, then what depends on them."""
 
@@ -112,9 +84,11 @@ async def examine(target: HealthTarget, monitors: Sequence[str] = ()) -> list[Fi
 
     If the streams have another layout, that is the only finding, because this version cannot read them.
     """
-    if refusal := await streams.layout(target):
-        return [refusal]
-    context = await look_at(target, monitors)
+    try:
+        context = await look_at(target, monitors)
+    except UnsupportedLayout as refusal:
+        means = "no command or stage of this version works with the installation"
+        return [bad(refusal.code, refusal.reason, means=means, do=refusal.remedy, stream=refusal.stream)]
     findings = [await _run(check, context) for check in CHECKS]
     return [finding for of_check in findings for finding in of_check]
 

@@ -15,7 +15,6 @@ from ...ports.server_inspection import MonitorReport
 from .status import HealthTarget, Status, registrations_of
 
 MAX_EXAMPLES: Final = 5
-"""Examples that a finding lists."""
 
 
 class Level(StrEnum):
@@ -74,11 +73,7 @@ class CheckContext:
     """All jobs; None: no check has read them yet."""
 
     async def registrations(self) -> Sequence[Registration]:
-        """Return all jobs, which several checks examine; they are read once.
-
-        Raises:
-            LogUnavailable: the bucket did not answer.
-        """
+        """Return all jobs, which several checks examine; they are read once."""
         if self._registrations is None:
             self._registrations = await registrations_of(self.target)
         return self._registrations

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from ...archive.log_archive import LogArchive
-from ...domain.agent import AgentRecord, WorkerKind
+from ...domain.agent import AgentRecord, AgentState, WorkerKind
 from ...domain.definition import STORED
 from ...domain.events import Message, Recorded
 from ...domain.job_record import Registration
@@ -39,10 +39,18 @@ from ...ports.queries import ExecutionQuery
 from ...ports.server_inspection import DurableState, ServerInspection, ServerState, StreamState
 from ...settings import Settings
 from ...subjects import LAYOUT, SERVER_STREAMS, Bucket, DecodeError, Stream, UnreadableMessage
-from ..agents import AgentRegistry, backlogs, readers
+from ..agents import AgentRegistry, backlogs
 from ..unserved import Unserved, in_short, line_of, unserved
-from .coordination import Proposals, Shards, bindings, shards_of, waiting_proposals
-from .leadership import AsideCandidate, Lease, leadership_of
+from .coordination import (
+    AsideCandidate,
+    Lease,
+    Proposals,
+    Shards,
+    bindings,
+    leadership_of,
+    shards_of,
+    waiting_proposals,
+)
 from .unheard_triggers import Progress, unheard_triggers, waiting_events
 
 T = TypeVar("T")
@@ -145,15 +153,12 @@ class HealthTarget:
     archive: LogArchive
     open_history: Callable[[], AbstractAsyncContextManager[History]]
     has_key: Callable[[], Awaitable[bool]]
-    """Whether the installation's key exists."""
     durables: Sequence[DurableSpec]
-    """Durables that the installation needs."""
     owners: Mapping[tuple[Stream, str], str]
     """Stage of each durable; that of MQ executors has none."""
     recorded: Sequence[str]
     """Filters over the messages of the log that the history records."""
     load_fold: Callable[[], Awaitable[Fold]]
-    """Returns the states of all events."""
     led: Sequence[str] = ()
     """The stages with leases on the log of commits."""
     followers: Mapping[str, Sequence[DurableSpec]] = field(default_factory=dict)
@@ -277,8 +282,9 @@ async def status(target: HealthTarget) -> Status:
     # Streams that did not answer are left out, and None stands for a stream that does not exist.
     streams = {name: state for name, state in zip(names, states, strict=True) if f"stream {name}" not in query.troubles}
     for stream in LAID_OUT:
-        if refusal := unsupported_layout(inspection, streams.get(inspection.stream_name(stream))):
-            raise refusal
+        state = streams.get(inspection.stream_name(stream))
+        if state is not None and state.layout != LAYOUT:
+            raise UnsupportedLayout(state.name, state.layout, streams=inspection.stream_names())
     log, projections = target.log, target.projections
     query.present = {
         *(stream for stream in Stream if streams.get(inspection.stream_name(stream))),
@@ -336,16 +342,6 @@ async def status(target: HealthTarget) -> Status:
         unheard_triggers=unheard or (),
         waiting_events=waiting_events(target.settings, registrations or (), progress),
     )
-
-
-def unsupported_layout(inspection: ServerInspection, stream: StreamState | None) -> UnsupportedLayout | None:
-    """Return the error of a stream with another layout.
-
-    None: this version can read it, or it does not exist.
-    """
-    if stream is None or stream.layout == LAYOUT:
-        return None
-    return UnsupportedLayout(stream.name, stream.layout, needed=LAYOUT, streams=(*inspection.stream_names(),))
 
 
 def as_json(seen: Status) -> dict[str, Any]:
@@ -454,13 +450,14 @@ async def _durables(target: HealthTarget, stream: Stream) -> list[Durable]:
 async def _matched_queues(target: HealthTarget) -> list[Queue]:
     waiting = await backlogs(target.projections)
     queues = sorted({*target.settings.matched_queues, *waiting})
-    agents = await readers(target.log, target.projections, queues)
+    agents = await AgentRegistry(target.log, target.projections).agents()
+    enabled = [agent for agent in agents if agent.state is AgentState.ENABLED]
     return [
         Queue(
             each.queue,
             each.waiting,
             each.running,
-            agents[each.queue],
+            sum(each.queue in agent.queues for agent in enabled),
             each.oldest,
             each.functions,
             each.all_held_back,

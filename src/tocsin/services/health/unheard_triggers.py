@@ -9,8 +9,8 @@ from ...domain.job_record import Registration
 from ...ports.server_inspection import ServerInspection, TriggerProgress
 from ...settings import Settings
 from ..definition_settings import DefinitionSettings, UnheardStreams
-from ..jobs.event_triggers import outside_stream
 from ..jobs.registry import each
+from ..jobs.transports import outside_stream
 
 Progress: TypeAlias = dict[str, Mapping[str, TriggerProgress] | None]
 """The durables of triggers in each stream, by its name; None: it does not exist."""

@@ -116,9 +116,6 @@ def check_schedule_quotas(
     of paused jobs count too, because no quota is checked when a job is resumed.
 
     `gained`: the instants a day that jobs gain, by namespace that grows, and `named`: the instants a day that schedules of these namespaces name now.
-
-    Raises:
-        DefinitionError: with a problem for each such namespace.
     """
     problems = [
         _problem(wanted, jobs, namespace, named[namespace], limits[namespace])
@@ -142,13 +139,6 @@ def _problem(
         value=show(wanted[name].schedule),
         job=f"job `{name}`",
         code="schedule-above-quota",
-    )
-
-
-def has_quota(job: str, declared: Collection[Namespace]) -> bool:
-    """Return whether a registration of a job may exceed a quota of its namespace."""
-    return is_within(
-        job, {each.name for each in declared if each.max_jobs is not None or each.executions_per_day is not None}
     )
 
 

@@ -20,17 +20,21 @@ from ...domain.policy import check_timeouts
 from ...domain.trace_context import parse
 from ...engine.ledger_reader import LedgerReader
 from ...ports import Clock, EventLog, LogUnavailable, OutdatedState, Projections, SequenceConflict
-from ..change_room import ChangeRoom
-from ..daily_room import require_room
-from ..documents import Recent
+from ..daily_room import ChangeRoom, without_room
+from ..documents import Policies, Recent, Take, unlimited
 from ..namespaces import Namespaces
-from ..policies import Policies
-from ..scope_decisions import Take, unlimited
 from .dependencies import MaySee, all_visible, check_dependencies
-from .event_triggers import check_trigger_circles, check_webhook_paths
-from .job import Change, Check, Job, Plan, Verb, anything, change_to, plan_of
-from .quotas import RegisteredJobs, check_quotas, has_quota
-from .transports import check_class, check_dependents, check_partitions, check_sizes, check_transports
+from .job import Change, Check, Job, Plan, Verb, anything, plan_of
+from .quotas import RegisteredJobs, check_quotas
+from .transports import (
+    check_class,
+    check_dependents,
+    check_partitions,
+    check_sizes,
+    check_transports,
+    check_trigger_circles,
+    check_webhook_paths,
+)
 
 TRIES: Final = 5
 """Tries to append a change while other writers change the job."""
@@ -189,14 +193,7 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
-        declared = await self._check([definition])
-        if has_quota(definition.name, declared):
-            state, _ = await self._ledgers.load(definition.name)
-            await check_quotas(declared, [change_to(definition, state)], self.jobs, self._clock.now())
-        await check_dependents({definition.name: definition}, self.jobs, may_see)
-        await check_dependencies({definition.name: definition}, self._states, may_see)
-        await check_trigger_circles({definition.name: definition}, self._states, may_see)
-        await check_webhook_paths({definition.name: definition}, self.jobs, may_see)
+        await self.plan([definition], may_see=may_see)  # it refuses what cannot be registered
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb
@@ -260,7 +257,8 @@ class Registry:
         """Request an execution now and return its id.
 
         The keys of `input` override those of the definition, and `priority` replaces its own. Requests of the job with one
-        `idempotency_key` make one execution, and so do requests with one name (`asking`). The execution continues the trace of `traceparent`, if that is valid.
+        `idempotency_key` make one execution, until 24 hours after its end, and so do requests with one name (`asking`). The
+        execution continues the trace of `traceparent`, if that is valid.
 
         Raises:
             DefinitionError: the job does not accept this input.
@@ -290,7 +288,8 @@ class Registry:
         subject = subjects.trigger(job, execution_id)
         if asking and asking.is_retried and await self._log.tail(subject):
             return execution_id
-        await require_room(self.namespaces, self._projections, self._clock, job)
+        for full in (await without_room(self.namespaces, self._projections, self._clock, [job])).values():
+            raise full
         await self._log.publish(subject, trigger, message_id=execution_id)
         return execution_id
 

@@ -1,4 +1,7 @@
-"""The transports of queues, and the work that their workers can do."""
+"""Checks of definitions against other jobs, transports of queues, and shards.
+
+A check raises `DefinitionError` with a problem for each definition that it refuses.
+"""
 
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -10,16 +13,20 @@ from ...domain.definition import (
     QUORUM_REQUIRED,
     DefinitionError,
     DefinitionProblem,
+    EventTrigger,
     JobDefinition,
     fans_out,
     show,
     upstream_jobs,
 )
 from ...domain.definition.builtin_work import PREFIX, is_builtin
+from ...domain.event_trigger import started_by, webhooks_of
+from ...domain.ledger import Ledger
 from ...domain.secret_reference import refers_to_secrets
 from ...ports import EventLog
+from ...settings.triggers import bucket_place, stream_of
 from ..shards import ShardMaps
-from .dependencies import MaySee, all_visible, shown
+from .dependencies import MaySee, all_visible, follow, refuse_circle, shown
 from .job import Job
 
 
@@ -28,9 +35,6 @@ async def check_class(definitions: Iterable[JobDefinition], log: EventLog, bridg
 
     A server acknowledges an event of streams with three replicas after a majority of their servers has it. `bridged`: the
     queues of executors outside, which are no agents, so that none of them can be the executor leader or acknowledge anything.
-
-    Raises:
-        DefinitionError: a stream has too few replicas, or a task would go to a queue of executors outside.
     """
     special = [definition for definition in definitions if definition.job_class != "LOCAL_SAFE"]
     needy = [definition for definition in special if definition.job_class == QUORUM_REQUIRED]
@@ -81,9 +85,6 @@ async def check_partitions(definitions: Collection[JobDefinition], log: EventLog
     """Refuse jobs on shards that the newest map does not have.
 
     Refuse any job with a partition while no shard is active.
-
-    Raises:
-        DefinitionError: names the shards.
     """
     divided = [definition for definition in definitions if definition.partition is not None]
     if not divided:
@@ -123,9 +124,6 @@ def check_sizes(definitions: Iterable[JobDefinition]) -> None:
     """Refuse jobs whose executions might not fit a decision.
 
     Each step of a plan repeats the job's retry policy, and may have a copy of the trigger's input.
-
-    Raises:
-        DefinitionError: a job is too large.
     """
     sizes = {each.name: execution_plan.largest_message_bytes(each) for each in definitions}
     problems = [
@@ -146,9 +144,6 @@ def check_transports(definitions: Iterable[JobDefinition], bridged: Collection[s
     """Refuse built-in functions, bindings and secrets in the queues `bridged` of executors outside.
 
     A secret would be stored in the stream of their tasks, which each of them reads.
-
-    Raises:
-        DefinitionError: a job or a step runs a built-in function in such a queue, or has bindings or a reference to a secret there.
     """
     problems = [
         DefinitionProblem(
@@ -194,3 +189,63 @@ def check_transports(definitions: Iterable[JobDefinition], bridged: Collection[s
     ]
     if problems:
         raise DefinitionError(*problems)
+
+
+async def check_trigger_circles(
+    definitions: Mapping[str, JobDefinition],
+    load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]],
+    may_see: MaySee,
+) -> None:
+    """Refuse definitions whose triggers would start each other in a circle.
+
+    `load` and `may_see`: as for `check_dependencies`. The event listener starts nothing for a circle that two registrations at the same
+    moment close.
+    """
+    graph: dict[str, Sequence[str]] = {
+        name: started_by(definition) for name, definition in definitions.items() if definition.triggers
+    }
+    await follow(graph, definitions, load, started_by)
+    what = "jobs would start each other in a circle, and never stop"
+    await refuse_circle(graph, definitions, may_see, "triggers", what)
+
+
+def outside_stream(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
+    """Return the stream of a program that a trigger hears.
+
+    None: its source is a job or a webhook, or not exactly one stream is open for it. `opened`: as for `stream_of`.
+    """
+    place = bucket_place(trigger)
+    return stream_of(trigger, opened) if place is None else place[0]
+
+
+async def check_webhook_paths(
+    definitions: Mapping[str, JobDefinition],
+    list_jobs: Callable[[], Awaitable[Sequence[Job]]],
+    may_see: MaySee,
+) -> None:
+    """Refuse webhooks with the path of another job, also of a paused or disabled job.
+
+    The API refuses all requests to a path that two registrations at the same moment give to two jobs.
+
+    Raises:
+        DefinitionError: names the other job, unless the caller may not see it.
+    """
+    if not any(trigger.webhook for definition in definitions.values() for trigger in definition.triggers):
+        return
+    stored = [job.definition for job in await list_jobs() if job.name not in definitions]
+    taken = {path: definition.name for definition in stored for path in webhooks_of(definition)}
+    for name, definition in sorted(definitions.items()):
+        for number, trigger in enumerate(definition.triggers):
+            if trigger.webhook is None:
+                continue
+            other = taken.setdefault(trigger.webhook, name)
+            if other != name:
+                reason = f"{await shown(other, definitions, may_see)} has this path already: choose another path"
+                problem = DefinitionProblem(
+                    reason,
+                    job=f"job `{name}`",
+                    field=f"triggers[{number}].webhook",
+                    value=f"`{trigger.webhook}`",
+                    code="duplicate-trigger",
+                )
+                raise DefinitionError(problem)

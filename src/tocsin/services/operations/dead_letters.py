@@ -1,31 +1,150 @@
-"""Replay and resolve dead letters (hip-62, Dead Letter Handling).
+"""Find, replay and resolve dead letters (hip-62, Dead Letter Handling).
 
 A replay is an event, `replayed.<n>`, in the dead letter's own guarded scope, and the planner makes its one execution. The
 replay uses the definition in force now, the failed execution's scheduled time, and the input that the failed execution got
 beyond the definition of its time. While a replay is open, a second replay needs `again`. A completed replay resolves its dead
-letter, and the dead letter that the failed execution was a replay of. A replay of the failed steps only adopts the results of steps that completed, if
-their function, input and dependencies are still the same.
+letter, and the dead letter that the failed execution was a replay of. A replay of the failed steps only adopts the results of
+steps that completed, if their function, input and dependencies are still the same.
 
 A refused input is published again, and then its replay and its end are stored together: if the caller dies between, the dead letter
 stays open. A second copy changes nothing, because the stage that takes the input decides on its own state.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from secrets import token_hex
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from ... import subjects
 from ...domain import dead_letter, execution, execution_plan
+from ...domain.dead_letter import DeadLetter
 from ...domain.definition import DefinitionError, check_input, check_replay_input
 from ...domain.events import Actor, DeadLettered, Defined, Input, Message, Plan, PoisonMessage, Recorded, Trigger
+from ...domain.execution import Status
 from ...domain.ledger import JobNotFound
 from ...engine.ledger_reader import LedgerReader
 from ...engine.rerun import NotRerunnable, message_of, rerun_subject, unregistered_request
 from ...ports import Append, Clock, DeadLetterRow, EventLog, OutdatedState, SequenceConflict
-from .dead_letter_lookup import Letter, ListDeadLetters, match_dead_letter, read_letter, replay_status
-from .errors import OperationError
+from ...ports.queries import DeadLetterQuery, Page
+from .errors import Ambiguous, NotAnId, NotFound, OperationError, SharedId
+from .lookup import FULL_ID_LENGTH, MAX_SUGGESTIONS, MIN_ID_LENGTH
+
+ListDeadLetters: TypeAlias = Callable[[DeadLetterQuery], Awaitable[Page[DeadLetterRow]]]
+ReadLetter: TypeAlias = "Callable[[str, str | None], Awaitable[Letter | None]]"
+"""Read a dead letter by its complete id, and by its job if that is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter folded from its facts. `replays`: the status of each replay's execution."""
+
+    job: str
+    id: str
+    state: DeadLetter
+    facts: tuple[Recorded[Message], ...]
+    replays: tuple[Status, ...] = ()
+
+    @property
+    def sequence(self) -> int:
+        """Sequence of the newest fact, or foreign message."""
+        return self.facts[-1].sequence
+
+    def document(self, name_of: Callable[[Status], str] = attrgetter("value")) -> dict[str, Any]:
+        """Return the state for JSON; `name_of` returns the name of the status of a replay."""
+        resolved = self.state.resolved
+        return {
+            "id": self.id,
+            "job": self.job,
+            "resolved": resolved is not None,
+            "resolution": None if resolved is None else {"time": resolved.time, **resolved.message.document()},
+            "letter": self.state.fact.document(exclude_none=True),
+            "replays": [
+                {
+                    "number": replay.fact.number,
+                    "time": replay.at,
+                    "execution_id": replay.execution_id,
+                    "status": name_of(status),
+                    "input": replay.fact.input,
+                    "by": replay.fact.by,
+                    "reason": replay.fact.reason,
+                }
+                for replay, status in zip(self.state.replays, self.replays, strict=True)
+            ],
+        }
+
+
+async def find(
+    log: EventLog, given: str, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
+) -> Letter:
+    """Return a dead letter and the status of its replays.
+
+    Arguments: see `lookup.find`.
+
+    Raises:
+        NotAnId: `given` cannot be the id of a dead letter.
+        NotFound: no dead letter matches.
+        Ambiguous: several dead letters match, or several jobs have one with this id.
+    """
+    letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
+    replays = [await replay_status(log, letter, n) for n in range(len(letter.state.replays))]
+    return replace(letter, replays=tuple(replays))
+
+
+async def match_dead_letter(
+    given: str, read: ReadLetter, *, job: str | None = None, list_dead_letters: ListDeadLetters | None = None
+) -> Letter:
+    """Return a dead letter as `find` does, without its replays."""
+    if not given or not all(c.isalnum() or c in "-_" for c in given):
+        raise NotAnId(
+            f"{given!r} is not the id of a dead letter. An id has only letters, digits, hyphens and underscores."
+        )
+    if letter := await read(given, job):
+        return letter
+    if list_dead_letters is not None and MIN_ID_LENGTH <= len(given) < FULL_ID_LENGTH:
+        rows = (await list_dead_letters(DeadLetterQuery(id_prefix=given, job=job, limit=MAX_SUGGESTIONS))).rows
+        if len({row.id for row in rows}) > 1:
+            raise Ambiguous(given, "dead letters", tuple(row.id for row in rows))
+        if rows and (letter := await read(rows[0].id, job if len(rows) > 1 else rows[0].job_name)):
+            return letter
+    shortened = list_dead_letters is not None and len(given) < FULL_ID_LENGTH
+    raise NotFound(f"no dead letter has the id {given!r}" + (", or an id that begins with it" if shortened else ""))
+
+
+async def read_letter(
+    log: EventLog,
+    id: str,  # noqa: A002 - the field is called so
+    job: str | None,
+) -> Letter | None:
+    """Return a dead letter without its replays; None if none has this id.
+
+    `id` is complete. Other arguments: see `lookup.find`.
+
+    Raises:
+        SharedId: dead letters of several jobs have the id, and the job is not known.
+    """
+    scope = subjects.dead_letter(job or subjects.ANY, id)
+    facts = await log.load(scope)
+    jobs = sorted({subjects.job_of(fact.subject) for fact in facts})
+    if len(jobs) > 1:
+        raise SharedId(id, tuple(jobs))
+    state = dead_letter.fold(facts)
+    return Letter(state.fact.job, state.fact.id, state, tuple(facts)) if state.kept else None
+
+
+async def replay_status(log: EventLog, letter: Letter, index: int) -> Status:
+    """Return the status of a replay, whether or not it made an execution."""
+    replay = letter.state.replays[index]
+    scope = subjects.execution(letter.job, replay.execution_id)
+    if facts := await log.load(scope):
+        return execution.fold(facts).status
+    refused = PoisonMessage.id_of(subjects.REPLAYS, subjects.partition(scope), replay.sequence)
+    if await read_letter(log, refused, letter.job) is not None:
+        return Status.FAILED
+    resolved = letter.state.resolved
+    return Status.COMPLETED if resolved and resolved.sequence > replay.sequence else Status.UNKNOWN
+
 
 MAX_TRIES: Final = 5
 """Tries to append while other writers change the dead letter."""
@@ -70,11 +189,9 @@ async def replay(  # noqa: PLR0913 - all but two are keywords
 
     `input`: keys that override those of the failed execution's input. `by` and `reason` are recorded. `again`: replay even if a replay is
     open or the dead letter is resolved. `failed_only`: adopt the steps that completed, and run the rest. `request`: idempotency key, of which
-    a repetition returns the first replay and makes none. The other arguments are those of `dead_letter_lookup.find`.
+    a repetition returns the first replay and makes none. Other arguments and errors: see `find`.
 
     Raises:
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match, or several jobs have one with this id.
         OperationError: it cannot be replayed, or needs `again`.
         DefinitionError: the job does not accept the input.
     """
@@ -143,12 +260,7 @@ async def resolve(
     reason: str | None = None,
     list_dead_letters: ListDeadLetters | None = None,
 ) -> Resolution:
-    """Mark a dead letter as resolved. A resolved dead letter stays as it is.
-
-    Raises:
-        NotFound: no dead letter matches.
-        Ambiguous: several dead letters match, or several jobs have one with this id.
-    """
+    """Mark a dead letter as resolved, unless it is. Arguments and errors: see `replay`."""
     letter = await match_dead_letter(given, partial(read_letter, log), job=job, list_dead_letters=list_dead_letters)
     for _ in range(MAX_TRIES):
         facts = dead_letter.resolve(letter.state, by=by, reason=reason)

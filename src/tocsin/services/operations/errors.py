@@ -120,3 +120,13 @@ class TooManyFetches(OperationError):
     """As many fetches as the matcher allows wait for tasks."""
 
     code = "too-many-fetches"
+
+
+class NotServed(TocsinError):
+    """The HTTP API has no request for this operation."""
+
+    code = "not-served-over-http"
+
+    def __init__(self, operation: str) -> None:
+        super().__init__(f"{operation} is not served over HTTP: leave --server out, and name the NATS server")
+        self.operation = operation

@@ -87,7 +87,7 @@ class EventWaiter:
 
 
 class Awaited:
-    """The known facts of a scope, and those received since."""
+    """The known and the received facts of a scope."""
 
     def __init__(self, log: EventLog, scope: str, known: Facts = (), waiter: EventWaiter | None = None) -> None:
         """`waiter` delivers new facts; without a waiter the log is read repeatedly."""
@@ -125,7 +125,7 @@ class Awaited:
 async def until_each(log: EventLog, awaited: Sequence[Awaited], is_enough: IsEnough) -> list[Facts]:
     """Return the facts of each scope as soon as `is_enough` accepts all of them.
 
-    After some seconds it returns what is known. What is missing after a pause is read in one request.
+    After some seconds it returns the known facts. Missing facts are read in one request after each pause.
     """
     await until_all(log, [(waiting, is_enough) for waiting in awaited])
     return [waiting.facts for waiting in awaited]
@@ -169,10 +169,4 @@ def awaited_of(
 
 async def until(log: EventLog, scope: str, is_enough: IsEnough) -> Facts:
     """Read a scope until `is_enough` accepts its facts, or some seconds passed."""
-    facts: Facts = ()
-    for pause in POLL_PAUSES_S:
-        await asyncio.sleep(pause)
-        facts = await log.load(scope)
-        if is_enough(facts):
-            break
-    return facts
+    return await Awaited(log, scope).until(is_enough)

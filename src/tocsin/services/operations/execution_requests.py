@@ -33,8 +33,7 @@ from ...domain.fan_out import execution_ids
 from ...ports import EventLog, OutdatedState, Publish, RepeatedInput, SequenceConflict
 from .errors import JobTooLarge, NotFound, OperationError
 from .event_waiter import EventWaiter, Facts, awaited_of, until, until_each
-from .fan_out import fanned_out
-from .lookup import ExecutionMatch, ListExecutions, find
+from .lookup import ExecutionMatch, ListExecutions, fanned_out, find
 
 MAX_TRIES: Final = 20
 """Tries to append while other writers append to the execution; a running execution changes often."""
@@ -65,11 +64,9 @@ async def cancel(
     One that is requested and not planned yet is awaited for some seconds. The id of an occurrence that fanned out cancels the executions on all its shards.
 
     `by` and `reason` are recorded. `only_if` returns whether an execution in this state is cancelled; otherwise it stays as it is. The other
-    arguments are those of `lookup.find`.
+    arguments and errors: see `lookup.find`.
 
     Raises:
-        NotFound: no execution matches.
-        Ambiguous: several executions match.
         OperationError: it is requested, and no stage plans it (`not-planned`).
         SequenceConflict: another writer appended first on each try.
     """
@@ -183,7 +180,7 @@ def check_size(wish: Enqueued) -> None:
 async def taken(log: EventLog, wishes: Sequence[Enqueued], *, fresh: Collection[str] = ()) -> list[int]:
     """Return the indexes of the wishes whose id an execution has, or an earlier wish.
 
-    The arguments are those of `enqueue`.
+    Arguments: see `enqueue`.
     """
     limit = asyncio.Semaphore(AT_ONCE)
 
@@ -206,7 +203,6 @@ async def request(log: EventLog, *wishes: Enqueued, arrivals: EventWaiter | None
 
     Raises:
         Duplicate: some of the ids were requested a moment ago, and others were not.
-        LogUnavailable: as for `enqueue`.
     """
     inputs = [Publish(subject, wish, subject) for wish in wishes for subject in [subjects.subject_of(wish)]]
     with ExitStack() as waiting:

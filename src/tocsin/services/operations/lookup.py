@@ -5,27 +5,33 @@ planner has decided on a request, the request is found by the id that it chose.
 Subjects cannot be searched by the beginning of a token, so a shortened id is looked up in the history.
 """
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Final, TypeAlias, TypeVar
 
 from ... import subjects
-from ...domain import dead_letter, execution, execution_plan
+from ...domain import dead_letter, execution, execution_plan, history
 from ...domain.definition import JobDefinition
 from ...domain.events import (
     DeadLettered,
     Defined,
     Dispatched,
     Enqueued,
+    FannedOut,
     Message,
     PoisonMessage,
     Recorded,
     Replayed,
     Requested,
     Trigger,
+    newest_of,
 )
 from ...domain.execution import WaitsFor
+from ...domain.execution_record import ExecutionRecord, Status
+from ...domain.fan_out import execution_ids
 from ...engine.rerun import message_of, unregistered_request
 from ...ports import EventLog, ExecutionRow
 from ...ports.queries import ExecutionQuery, Page
@@ -35,7 +41,6 @@ from .errors import Ambiguous, NotAnId, NotFound
 MIN_ID_LENGTH: Final = 4
 """Characters that a shortened id must have."""
 FULL_ID_LENGTH: Final = 36
-"""Characters of a complete id."""
 MAX_SUGGESTIONS: Final = 5
 """Ids that an error for an ambiguous id lists."""
 
@@ -199,3 +204,76 @@ def of_one_job(facts: Sequence[Recorded[Message]], given: str) -> list[Recorded[
         return []
     scope = facts[0].subject.partition(f".{given}")[0]
     return [fact for fact in facts if fact.subject.partition(f".{given}")[0] == scope]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """The execution on a shard."""
+
+    shard: str
+    execution_id: str
+    status: Status = "pending"
+    worker: str | None = None
+    attempt: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FanOut:
+    """The executions of an occurrence or trigger, by shard."""
+
+    map: int
+    """The version of the shard map."""
+    runs: tuple[ShardRun, ...]
+    counts: dict[Status, int] = field(default_factory=dict)
+    """The number of executions of each status that occurs."""
+
+    @property
+    def status(self) -> Status:
+        """The state of all together.
+
+        It is an end only after the last of them ended, and `completed` only if all completed.
+        """
+        kinds = self.counts.keys()
+        if kinds & {"pending", "running"}:
+            return "pending" if kinds == {"pending"} else "running"
+        for status in ("failed", "cancelled", "skipped"):
+            if status in kinds:
+                return status
+        return "completed"
+
+    @property
+    def summary(self) -> str:
+        """The state in words: `14 of 16 completed, 1 failed, 1 running`."""
+        others = [f"{number:,} {status}" for status, number in self.counts.items() if status != "completed"]
+        return ", ".join((f"{self.counts.get('completed', 0):,} of {len(self.runs):,} completed", *others))
+
+
+def fanned_out(match: ExecutionMatch) -> Recorded[FannedOut] | None:
+    """Return the event by which an id stands for several executions.
+
+    None: it is an execution.
+    """
+    return newest_of(match.facts, FannedOut)
+
+
+async def read_fan_out(log: EventLog, match: ExecutionMatch) -> FanOut | None:
+    """Return the executions of an occurrence.
+
+    None: `match` is an execution of its own.
+    """
+    fanned = fanned_out(match)
+    if fanned is None:
+        return None
+    fact = fanned.message
+    names = execution_ids(fact)
+    reads = await log.load_each(*(subjects.execution(fact.job, name) for name in names.values()))
+    records = history.fold({}, chain.from_iterable(reads.facts))
+    runs = tuple(_run(shard, name, records.get(name)) for shard, name in names.items())
+    return FanOut(fact.map, runs, dict(Counter(run.status for run in runs)))
+
+
+def _run(shard: str, execution_id: str, run: ExecutionRecord | None) -> ShardRun:
+    if run is None:
+        return ShardRun(shard, execution_id)  # it is about to begin
+    return ShardRun(shard, execution_id, run.status, run.worker, run.attempt, run.error)

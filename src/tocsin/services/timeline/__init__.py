@@ -6,7 +6,6 @@
 The decision on an instant is the verdict of `domain.replay`. Of an instant that fired, it is the status of its execution.
 """
 
-from .model import *
+from .marks import *
 from .reader import *
-from .revisions import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once

@@ -1,19 +1,132 @@
-"""The marks of a timeline, listed one for each instant, or counted in buckets."""
+"""The values of a timeline: its window, a mark for each instant, and buckets."""
 
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Final, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, Self, TypeAlias, cast
 
 from ...domain import ids
 from ...domain.events import Due, Passed, Recorded
-from ...domain.execution_counts import ANNOUNCED
+from ...domain.execution_counts import ANNOUNCED, PERIOD
 from ...domain.replay import INSTANT, Decision, InForce, NotFired, Past, Stretch, verdict_of
 from ...domain.schedule import Occurrence, Schedule
 from ...ports import ExecutionCount, ExecutionRow, PassedSpan
+from ...ports.queries import InvalidQuery, in_utc, require_year
 from ..calculations import Effort
-from .model import MarkDecision, Span, TimelineBucket, TimelineMark, Window
+
+MarkDecision: TypeAlias = Literal[
+    "pending",  # it fired, and its execution has this status
+    "running",
+    "completed",
+    "failed",
+    "cancelled",
+    "skipped",
+    "fired",  # it fired, and the history has no execution of it
+    NotFired,
+    "trigger",  # an execution that the schedule did not request
+]
+"""The decision on an instant, as `why` gives it; of an instant that fired, the status of its execution."""
+
+MAX_DAYS: Final = 3_660
+"""The longest time of an answer."""
+MAX_BUCKETS: Final = 500
+MAX_FINE: Final = timedelta(hours=3)
+"""The longest time with buckets below `PERIOD`, for which the history counts rows."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY: Final = timedelta(days=1)
+_WIDTHS: Final = (
+    *(timedelta(seconds=s) for s in (1, 5, 15, 60)),
+    *(timedelta(minutes=m) for m in (5, 15, 30)),
+    *(timedelta(hours=h) for h in (1, 3, 6, 12)),
+    *(timedelta(days=d) for d in (1, 2, 7, 28, 91, 364)),
+)
+"""The widths of buckets that a person can read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineMark:
+    """An instant and the decision on it, or an execution that something else triggered."""
+
+    at: datetime
+    decision: MarkDecision
+    """The status of the execution of an instant that fired (`fired`: the history has none), `trigger` for an execution that
+    the schedule did not request, and otherwise the verdict of `why`."""
+    reason: str | None = None
+    """The reason for a skip, a cancellation or a pause; `catch_up`: it fired late; of a `trigger`, what triggered it."""
+    execution_id: str | None = None
+    status: str | None = None
+    """The status of the execution."""
+    late_by: float | None = None
+    """Seconds from the instant to the decision."""
+    count: int = 1
+    """Executions on shards with this status, or instants of which only the number is known."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineBucket:
+    """The marks in [start, end), by decision."""
+
+    start: datetime
+    end: datetime
+    counts: Mapping[MarkDecision, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A time [start, end)."""
+
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The time [since, until) of a request, and the most buckets of its answer."""
+
+    since: datetime
+    until: datetime
+    buckets: int
+
+    @classmethod
+    def of(cls, since: datetime, until: datetime, buckets: int) -> Self:
+        """Return a window; times without a zone are in UTC.
+
+        Raises:
+            InvalidQuery: the time is empty, too long, or outside the calendar.
+        """
+        begin, end = _checked("since", since), _checked("until", until)
+        if not begin < end:
+            raise InvalidQuery("until", until.isoformat(), f"must be later than `since`, {since.isoformat()}")
+        if end - begin > MAX_DAYS * _DAY:
+            raise InvalidQuery("until", until.isoformat(), f"must be at most {MAX_DAYS:,} days after `since`")
+        return cls(begin, end, buckets)
+
+    @property
+    def width(self) -> timedelta:
+        """The smallest legible width of at most `buckets` buckets."""
+        days = -(-(self.until - self.since) // _DAY)
+        longest = -(-days // max(1, self.buckets - 1)) * _DAY
+        widths = (width for width in _WIDTHS if width >= PERIOD or self.until - self.since <= MAX_FINE)
+        return next((width for width in widths if len(self._numbers(width)) <= self.buckets), longest)
+
+    def spans(self, width: timedelta) -> tuple[Span, ...]:
+        """Return spans of a width that cover the window, at multiples since 1970."""
+        return tuple(Span(_EPOCH + n * width, _EPOCH + (n + 1) * width) for n in self._numbers(width))
+
+    def _numbers(self, width: timedelta) -> range:
+        return range((self.since - _EPOCH) // width, -(-(self.until - _EPOCH) // width))
+
+    def covered(self, spans: tuple[Span, ...]) -> "Window":
+        return replace(self, since=spans[0].start, until=spans[-1].end)
+
+
+def _checked(field: str, time: datetime) -> datetime:
+    at = in_utc(field, time if time.tzinfo else time.replace(tzinfo=UTC))
+    require_year(field, time, at.year)
+    return at
+
 
 CRON: Final = "cron"
 """The trigger of the executions of instants."""
@@ -190,8 +303,14 @@ class Buckets:
         """Count instants of pauses and of the future, nonexistent local times, and excluded instants."""
         for stretch in stretches:
             self._count(stretch)
-            self._count_skipped(stretch)
-            self._count_excluded(stretch)
+            for number, start, end in self._overlaps(stretch):
+                if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):  # only around clock changes
+                    self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
+            if stretch.schedule.days is None:
+                continue
+            for number, start, end in self._overlaps(stretch):
+                count = stretch.schedule.count_excluded(start - INSTANT, end - INSTANT, anchor=stretch.anchor)
+                self._counts[number]["excluded"] += count
 
     def result(self) -> list[TimelineBucket]:
         return [
@@ -230,19 +349,6 @@ class Buckets:
         for number, start, end in self._overlaps(stretch):
             count = stretch.schedule.count(start - INSTANT, end - INSTANT, anchor=stretch.anchor, most=MOST_COUNTED)
             self._counts[number][stretch.verdict] += count
-
-    def _count_skipped(self, stretch: Stretch) -> None:
-        """Count the local times that the clocks skip, which are listed around clock changes."""
-        for number, start, end in self._overlaps(stretch):
-            if stretch.schedule.may_skip(start - INSTANT, end - INSTANT):
-                self._counts[number]["no-such-local-time"] += _skipped(stretch.schedule, start, end, stretch.anchor)
-
-    def _count_excluded(self, stretch: Stretch) -> None:
-        if stretch.schedule.days is None:
-            return
-        for number, start, end in self._overlaps(stretch):
-            count = stretch.schedule.count_excluded(start - INSTANT, end - INSTANT, anchor=stretch.anchor)
-            self._counts[number]["excluded"] += count
 
 
 def _skipped(schedule: Schedule, start: datetime, end: datetime, anchor: datetime) -> int:

@@ -6,11 +6,11 @@ moved within a day. A follower that stands still reads on in the archive. An inp
 The newest commit never leaves, because it guards the next.
 """
 
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
 import msgspec
 
@@ -22,7 +22,7 @@ from ...engine.fold import EVENTS
 from ...engine.snapshot_rows import FoldCopy
 from ...engine.stage import CommitStorage
 from ...ports import Clock, Extent, LogUnavailable, OutdatedState, StoredLog, StreamPurge
-from ...ports.commit_log import Bodies
+from ...ports.commit_log import stored_bodies
 from ...subjects import INPUT_STREAMS, STREAM_SUBJECTS, Stream
 
 INPUTS: Final = (Stream.REPORTS, Stream.REQUESTS, Stream.INPUTS)
@@ -142,18 +142,14 @@ class LogArchiver:
             head = segment.head or head
             break
         chain, segment_of, is_full = Chain(commits.seal, head), _Portion(), False
-        follower = cast("AsyncGenerator[Bodies, None]", commits.log.follow(commits.partition, after=after))
-        async with aclosing(follower) as batches:
-            async for batch in batches:
-                for stored in batch.bodies:
-                    is_crowded = end - stored.sequence >= self._keeping.max_messages
-                    if is_full or not self._is_due(stored.time, now, is_crowded=is_crowded):
-                        return await self._write(state, segment_of, now, chain.head, is_more=is_full)
-                    chain.take(stored)
-                    segment_of.add(ArchivedMessage(stored.sequence, stored.time, stored.body), is_crowded=is_crowded)
-                    is_full = segment_of.is_full
-                if batch.caught_up:
-                    break
+        async with aclosing(stored_bodies(commits.log, commits.partition, after=after)) as bodies:
+            async for stored in bodies:
+                is_crowded = end - stored.sequence >= self._keeping.max_messages
+                if is_full or not self._is_due(stored.time, now, is_crowded=is_crowded):
+                    return await self._write(state, segment_of, now, chain.head, is_more=is_full)
+                chain.take(stored)
+                segment_of.add(ArchivedMessage(stored.sequence, stored.time, stored.body), is_crowded=is_crowded)
+                is_full = segment_of.is_full
         return await self._write(state, segment_of, now, chain.head, is_more=False)
 
     async def _archive_messages(

@@ -10,9 +10,7 @@ from ....domain.access import Principal
 from ....domain.agent import MAX_QUEUES, AgentRecord, DeclaredShard
 from ....domain.agent_grants import MAX_PATTERNS
 from ....domain.definition.partition import MAX_SHARDS
-from ....services import agent_grants
-from ....services.agent_grants import GrantAnswer, GrantVerb
-from ....services.agents import AgentRegistry
+from ....services.agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
 from ....services.operations.errors import NotFound
 from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
 from ..auth.visibility import seen_agents
@@ -159,7 +157,7 @@ async def _granted(here: Components, caller: Principal, verb: GrantVerb, name: s
     if caller.is_bound:
         await _require_grantable(here, caller, name, body)
     take = here.registry.room.of_caller(caller.reached, is_refused=verb == "allow")
-    answer = await agent_grants.change(
+    answer = await change_grants(
         here.log, verb, name, body.queues, body.functions, shards=body.shards, by=by, reason=body.reason, take=take
     )
     if not caller.is_bound or answer.grants is None:

@@ -12,8 +12,8 @@ from ....domain.definition import Text
 from ....domain.events import Actor
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort
-from ....services.operations import dead_letter_lookup, dead_letters
-from ....services.operations.dead_letter_lookup import Letter
+from ....services.operations import dead_letters
+from ....services.operations.dead_letters import Letter
 from ....services.operations.errors import NotFound, SharedId
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
@@ -247,9 +247,9 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
 async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
     """Return the dead letter of an id that the caller may see."""
     try:
-        letters = [await dead_letter_lookup.find(here.log, given, job=job)]
+        letters = [await dead_letters.find(here.log, given, job=job)]
     except SharedId as error:
-        letters = [await dead_letter_lookup.find(here.log, given, job=each) for each in error.matches]
+        letters = [await dead_letters.find(here.log, given, job=each) for each in error.matches]
     visible = [letter for letter in letters if await here.visibility.may_see_run(caller, Run.of(letter))]
     if not visible:
         raise NotFound(f"no dead letter has the id {given!r}")

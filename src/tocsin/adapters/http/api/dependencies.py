@@ -16,23 +16,20 @@ from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....ports.summaries import QueueCounts
-from ....services.calculations import Calculations, Calculator, Effort, T
+from ....services.calculations import Calculations, Calculator, Effort, SharedRead, T, Turns
 from ....services.definition_settings import UnheardStreams
 from ....services.health import Finding
+from ....services.health.coordination import Leadership
 from ....services.health.doctor import is_reached
-from ....services.health.leadership import Leadership
 from ....services.hold_ups import HoldUpReader
 from ....services.jobs import Check, Job, Registry
-from ....services.jobs.job_follower import JobWatch
-from ....services.jobs.next_instants import NextInstants
-from ....services.jobs.search_keys import SearchKeys
+from ....services.jobs.job_filter import SearchKeys
+from ....services.jobs.job_follower import JobWatch, NextInstants
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queue_names import PausedNames, QueueNames
+from ....services.queue_decisions import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
-from ....services.shared_read import SharedRead
-from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
 from ..auth.security import principal

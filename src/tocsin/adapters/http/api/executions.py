@@ -22,8 +22,7 @@ from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
 from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
 from ....services.operations.execution_requests import cancel
-from ....services.operations.fan_out import FanOut, fanned_out, read_fan_out
-from ....services.operations.lookup import ExecutionMatch, find
+from ....services.operations.lookup import ExecutionMatch, FanOut, fanned_out, find, read_fan_out
 from ..auth.security import Canceller, HistoryReader, actor, forbidden
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute

@@ -12,9 +12,8 @@ from ....domain.events import Actor, Silence
 from ....domain.ledger import JobNotFound
 from ....domain.silence import LONGEST_S, MAX_TAG
 from ....ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery
-from ....services.notifications import NotificationRow, notifications
-from ....services.scope_decisions import unlimited
-from ....services.silences import Silences, silence_not_found
+from ....services.documents import unlimited
+from ....services.notifications import NotificationRow, Silences, notifications, silence_not_found
 from ..auth.security import Canceller, Reader, SharedOperator, actor, forbidden, visible
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute

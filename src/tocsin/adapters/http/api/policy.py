@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from ....domain.definition import Timeout
 from ....domain.policy import UNUSED, Policy
-from ....services.policies import PolicyVersion
+from ....services.documents import PolicyVersion
 from ..auth.security import Administrator, Reader, actor
 from .dependencies import Here, Reason, ReasonText, require_version, version_tag
 from .problems import documented

@@ -23,6 +23,7 @@ from ....domain.shard_map import WrongShardMap
 from ....domain.statement_error import StatementError
 from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedState
 from ....ports.queries import InvalidQuery
+from ....services.calculations import ServerBusy
 from ....services.daily_room import DailyQuotaUsed
 from ....services.event_feeds import TooManyReaders
 from ....services.operations.errors import (
@@ -37,7 +38,6 @@ from ....services.operations.errors import (
     ResultTooLarge,
     TooManyFetches,
 )
-from ....services.turns import ServerBusy
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 

@@ -1,6 +1,6 @@
 """`/v1/sql`: statements about jobs (scratchbird §9)."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from http import HTTPStatus
@@ -8,6 +8,7 @@ from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, Field
+from typing_extensions import override
 
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
@@ -19,7 +20,7 @@ from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
-from ....services.statements import StatementResult, StatementRunner, defined_jobs, keyed
+from ....services.statements import Rights, SeesRow, StatementResult, StatementRunner, defined_jobs, keyed
 from ..auth.security import TRIGGERS, Reader, actor, defining, forbidden, permitted
 from ..auth.visibility import Run, sees_agent
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
@@ -117,13 +118,14 @@ async def _results(runner: StatementRunner, statements: Sequence[Statement], req
     return results
 
 
-class CallerRights:
-    """The rights of a caller of the API. Implements `services.statements.Rights`."""
+class CallerRights(Rights):
+    """The rights of a caller of the API."""
 
     def __init__(self, here: Components, caller: Principal) -> None:
         self._here = here
         self._caller = caller
 
+    @override
     async def define(self, definition: JobDefinition, before: Job | None) -> Check:
         self._require(Permission.REGISTER)
         if before is None:
@@ -131,14 +133,17 @@ class CallerRights:
         await self._here.visibility.require_dependencies(self._caller, definition)
         return defining(self._caller, definition)
 
+    @override
     async def change(self) -> Check:
         self._require(Permission.REGISTER)
         return permitted(self._caller, Permission.REGISTER)
 
+    @override
     async def trigger(self) -> Check:
         self._require(*TRIGGERS)
         return permitted(self._caller, Permission.TRIGGER)
 
+    @override
     async def cancel(self, match: ExecutionMatch) -> None:
         run = Run.of(match)
         if not await self._here.visibility.may_see_run(self._caller, run):
@@ -147,13 +152,16 @@ class CallerRights:
         if not await self._here.visibility.permits(self._caller, Permission.CANCEL, run):
             raise forbidden(self._caller, Permission.CANCEL)
 
+    @override
     def sees(self, job: Job) -> bool:
         return self._caller.may_see(job)
 
+    @override
     def sees_agent(self, agent: AgentRecord) -> bool:
         return sees_agent(self._caller, agent)
 
-    async def see_runs(self) -> Callable[[ExecutionRow], Awaitable[bool]]:
+    @override
+    async def see_runs(self) -> SeesRow:
         self._require(Permission.HISTORY)
 
         async def sees(row: ExecutionRow) -> bool:
@@ -161,6 +169,7 @@ class CallerRights:
 
         return sees
 
+    @override
     async def knows(self, job: str) -> bool:
         return await self._here.visibility.may_see(self._caller, job)
 

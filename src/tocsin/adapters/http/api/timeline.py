@@ -7,9 +7,9 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query
 from pydantic import BaseModel
 
-from ....services.ignored_events import MAX_SHOWN, IgnoredEvent, read_ignored, shown
+from ....services.past_reader import MAX_SHOWN, IgnoredEvent, read_ignored, shown
 from ....services.timeline import MAX_BUCKETS, Timeline, TimelineReader, Window
-from ....services.timeline.durations import CalendarDay, JobDurations, read_calendar, read_durations
+from ....services.timeline.reader import CalendarDay, JobDurations, read_calendar, read_durations
 from ....services.trigger_test import GivenEvent, TriggerAnswer, try_event
 from ..auth.security import HistoryReader, Reader, visible
 from .dependencies import Calculate, Components, Here

@@ -14,8 +14,8 @@ from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
 from ....services.apply import completed
-from ....services.execution_stats import ExecutionStats, RecoveryStats, statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
+from ....services.overview import ExecutionStats, RecoveryStats, statistics
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns

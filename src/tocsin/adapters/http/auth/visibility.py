@@ -21,7 +21,7 @@ from ....domain.events import Message, Recorded, unfold
 from ....domain.namespaces import referenced_jobs
 from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import Job, MaySee
-from ....services.operations.dead_letter_lookup import Letter
+from ....services.operations.dead_letters import Letter
 from ....services.operations.lookup import ExecutionMatch
 from .security import outside_namespaces, refusal
 

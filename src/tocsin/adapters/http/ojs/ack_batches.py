@@ -16,7 +16,7 @@ from ....domain.task_fetch import MAX_COUNT
 from ....ports import LogUnavailable
 from ....services.operations import lookup, worker_answers
 from ....services.operations.lookup import ExecutionMatch
-from ....services.operations.task_leases import Held, Holder
+from ....services.operations.task_fetches import Held, Holder
 from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here
 from ..api.problems import Problem, problem_of

@@ -245,7 +245,7 @@ async def check_room(here: Components, *wanted: Enqueued) -> None:
 
 async def _without_room(here: Components, wanted: Iterable[Enqueued]) -> dict[str, Problem]:
     jobs = [wish.definition.name for wish in wanted]
-    full = await daily_room.without_room(here.log, here.projections, here.clock, jobs)
+    full = await daily_room.without_room(here.registry.namespaces, here.projections, here.clock, jobs)
     return {name: problem_of(error) for name, error in full.items()}
 
 

@@ -11,8 +11,7 @@ from ....domain.definition.fields import json_problem
 from ....domain.events import StepProgress
 from ....domain.execution import Status
 from ....domain.progress import MAX_CHECKPOINT_BYTES, MAX_DATA_BYTES, fraction_of
-from ....services.operations import progress_reports
-from ....services.operations.progress_reports import ProgressReport
+from ....services.operations.worker_answers import ProgressReport, newest_progress, store_progress
 from ..api.dependencies import Here
 from ..auth.security import HistoryReader, TaskWorker
 from . import job_view, jobs, protocol, workers
@@ -42,7 +41,7 @@ async def report_progress(here: Here, caller: TaskWorker, job_id: Id, body: Body
     held = await workers.held_if_active(here, job_id, workers.holder_of(caller, body))
     if held is None:
         return {"job_id": job_id, "accepted": False}
-    progress = await progress_reports.store(here.log, here.clock, held, report, key=here.report_key)
+    progress = await store_progress(here.log, here.clock, held, report, key=here.report_key)
     return {"job_id": job_id, "accepted": True, "progress": progress.fraction, **_details(progress)}
 
 
@@ -52,7 +51,7 @@ async def get_progress(here: Here, caller: HistoryReader, job_id: Id, response: 
     match = await jobs.visible_match(here, caller, job_id)
     step = job_id.partition(":")[2] or job_view.current_step(match.facts)
     shown = job_view.job(match.facts, job_id=job_id, step=step)
-    progress = await progress_reports.newest(here.log, match, step)
+    progress = await newest_progress(here.log, match, step)
     state = execution.fold(match.facts)
     if progress is not None and not (state.is_over or progress.attempt >= state.steps[progress.step].attempt):
         progress = None  # of an earlier attempt (ojs-progress §5.3)

@@ -24,12 +24,12 @@ from ....domain.task_fetch import MAX_COUNT, MAX_LEASE_S, MAX_QUEUES, MAX_WAIT_S
 from ....domain.trace_context import process_of
 from ....ports import LogUnavailable, OutdatedState
 from ....services.agents import AgentRegistry
-from ....services.operations import lookup, task_leases, worker_answers
+from ....services.operations import lookup, task_fetches, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
 from ....services.operations.errors import OperationError as NotPossible
 from ....services.operations.lookup import ExecutionMatch
-from ....services.operations.task_leases import Held, Holder
+from ....services.operations.task_fetches import Held, Holder
 from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
@@ -199,7 +199,7 @@ async def nack(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any]:
     job_id = _job_of(body)
     holder = holder_of(caller, body)
     if body.get("requeue") is True:
-        claim = await _changed(here, job_id, holder, partial(task_leases.hand_back, here.log), is_same=True)
+        claim = await _changed(here, job_id, holder, partial(task_fetches.hand_back, here.log), is_same=True)
         progress = returned(job_id, claim, await job_view.find(here.log, job_id))
     else:
         claim = await held_of(here, job_id, holder)
@@ -280,7 +280,7 @@ async def held_of(
 
     Raises:
         NotFound: no job has this id, or it is of a queue or function that the token does not include.
-        Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
+        Problem: no worker holds the job, or another holder does (`task_fetches.held_of`).
     """
     step = job_id.partition(":")[2] or None
 
@@ -295,7 +295,7 @@ async def held_of(
         raise job_view.unknown(job_id)
     for _ in range(MAX_TRIES):
         try:
-            claim = task_leases.held_of(job, step=step, holder=holder, exactly=exactly)
+            claim = task_fetches.held_of(job, step=step, holder=holder, exactly=exactly)
         except NotPossible as error:
             claim, why = None, str(error)
         if claim is not None:

@@ -296,5 +296,5 @@ async def _require(connection: Connection, names: Names, stream: str) -> bool:
         if info is None:
             return False
         if (layout := layout_of(info["config"])) != LAYOUT:
-            raise UnsupportedLayout(stream, layout, needed=LAYOUT, streams=all_streams(names))
+            raise UnsupportedLayout(stream, layout, streams=all_streams(names))
     return True

@@ -15,7 +15,7 @@ from typing import Final
 from ....adapters.files.archive_store import FileArchiveStore
 from ....archive.log_archive import LogArchive
 from ....ports import ArchiveStore, Projections
-from ....services.lost_tail import gap
+from ....services.repair import gap
 from ....subjects import INPUT_STREAMS, INSTALLATION_KEY, LAYOUT, LOG_ARCHIVE, Bucket, Stream
 from ..admin.desired_state import all_streams
 from ..admin.provision_errors import ServerTooOld

@@ -6,7 +6,7 @@ Each partition has a subject with its own guard.
 import base64
 import json
 import re
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -82,7 +82,7 @@ class NatsCommitLog:
         body = base64.b64decode(message.get("data", ""))
         return StoredBody(message["seq"], datetime.fromisoformat(message["time"]), body)
 
-    def follow(self, partition: int, *, after: int) -> AsyncIterator[Bodies]:
+    def follow(self, partition: int, *, after: int) -> AsyncGenerator[Bodies, None]:
         names, filters = _Names(self._stream), [self.subject(partition)]
         return read(self._connection, names, Stream.LOG, filters, after, _bodies)
 

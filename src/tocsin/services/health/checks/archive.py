@@ -33,7 +33,11 @@ async def failures(context: CheckContext) -> Finding | None:
 async def store(context: CheckContext) -> Finding | None:
     """Read the newest segment (`archive-unavailable`, `archive-damaged`)."""
     try:
-        number = await _read_newest(context)
+        archive = context.target.archive
+        state, _ = await archive.state()
+        newest = [await archive.segment(each.segment, each.sha256) for each in state.newest.values()]
+        for segment in newest:
+            await archive.messages(segment)
     except ArchiveDamaged as error:
         return bad(
             "archive-damaged",
@@ -48,20 +52,8 @@ async def store(context: CheckContext) -> Finding | None:
             means="old executions cannot be read, audited or backed up; jobs run on",
             do="check `archive.target` and `archive.s3`, the credentials, and that the store runs",
         )
-    return None if number is None else ok("archive-unavailable", f"the newest of {number:,} segments can be read")
-
-
-async def _read_newest(context: CheckContext) -> int | None:
-    """Read the newest segment of each source, and return the number of all segments.
-
-    None: no segment is archived.
-    """
-    archive = context.target.archive
-    state, _ = await archive.state()
-    newest = [await archive.segment(each.segment, each.sha256) for each in state.newest.values()]
-    for segment in newest:
-        await archive.messages(segment)
-    return sum(segment.index for segment in newest) or None
+    number = sum(segment.index for segment in newest)
+    return ok("archive-unavailable", f"the newest of {number:,} segments can be read") if number else None
 
 
 async def held(context: CheckContext) -> Finding:

@@ -1,11 +1,13 @@
-"""Check whether stages, workers and the history keep up with the log."""
+"""Check whether stages, workers, the history and receivers of notifications keep up."""
 
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
 from ....domain.text import counted, utc_text
+from ....ports.queries import MAX_NOTIFICATIONS, NotificationQuery
 from ...agents import AgentRegistry
+from ...notifications import FAILED, DeliveryState, NotificationRow, notifications
 from ...queue_decisions import pauses_of
 from ...unserved import Unserved, unserved
 from ..findings import CheckContext, Finding, bad, ok, warn
@@ -34,7 +36,15 @@ async def stages(context: CheckContext) -> list[Finding]:
         # A stage that hands every message back has no open request while it holds one.
         is_read = state.readers or (state.delivered_at is not None and context.age(state.delivered_at) < LATE_AFTER)
         if state.ack_pending >= state.max_ack_pending > 0:
-            findings.append(_full(durable))
+            findings.append(
+                bad(
+                    "durable-full",
+                    f"{state.name} has {counted(state.ack_pending, 'message')} out, its maximum, and delivers no more",
+                    means="its readers have not acknowledged them; all other messages wait",
+                    do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
+                    durable=state.name,
+                )
+            )
         elif late and not is_read:
             findings.append(
                 bad(
@@ -182,12 +192,24 @@ def _backlog(context: CheckContext, durable: Durable) -> str:
     return f"{state.pending} wait, {state.ack_pending} are out{age}"
 
 
-def _full(durable: Durable) -> Finding:
-    state = durable.state
+_ANSWERED: Final[frozenset[DeliveryState]] = FAILED | {"delivered"}
+MAX_CHANNELS: Final = 10
+
+
+async def notified(context: CheckContext) -> Finding:
+    """Report channels whose receiver did not accept the newest message (`notifications-not-accepted`)."""
+    newest: dict[str, NotificationRow] = {}
+    for row in (await notifications(context.target.log, NotificationQuery(limit=MAX_NOTIFICATIONS))).rows:
+        if row.state in _ANSWERED:
+            newest.setdefault(row.channel, row)
+    refused = [row for _, row in sorted(newest.items()) if row.state in FAILED]
+    if not refused:
+        return ok("notifications-not-accepted", "no receiver refused the newest notification of its channel")
+    examples = ", ".join(f"`{row.channel}` ({row.error})" for row in refused[:MAX_CHANNELS])
     return bad(
-        "durable-full",
-        f"{state.name} has {counted(state.ack_pending, 'message')} out, its maximum, and delivers no more",
-        means="its readers have not acknowledged them; all other messages wait",
-        do="check for readers that hang; unacknowledged messages are redelivered after the acknowledgement wait",
-        durable=state.name,
+        "notifications-not-accepted",
+        f"receivers did not accept notifications: {examples}",
+        means="people do not hear of what happens to jobs",
+        do="correct the channel in `notifications.channels`, then run `tocsin notifications test CHANNEL`",
+        channels=[row.channel for row in refused[:MAX_CHANNELS]],
     )

@@ -19,7 +19,6 @@ GRACE: Final = timedelta(seconds=60)
 MAX_EXECUTIONS: Final = 500
 """Open executions that are examined, the oldest first."""
 PLANNER: Final = "planner"
-"""The stage."""
 
 OCCURRENCES: Final = OverdueKind(
     "due-unplanned",

@@ -6,25 +6,10 @@ from ....engine.broken_keys import Broken
 from ....ports.server_inspection import Drift, StreamState
 from ....subjects import INPUT_STREAMS, OUTPUT_STREAMS, Bucket, Stream, stream_of
 from ..findings import CheckContext, Finding, Level, OverdueKind, bad, ok, warn
-from ..status import LAID_OUT, UNAVAILABLE, HealthTarget, unsupported_layout
 from .server import version_of
 
 INIT: Final = "run `tocsin init`: it puts this right and changes nothing else"
 _AT_RISK: Final = "raise the limits in the settings, or run `tocsin init --drop-messages`: {loss}"
-
-
-async def layout(target: HealthTarget) -> Finding | None:
-    """Return the finding about streams of another layout (`unsupported-layout`); None: this version can read them."""
-    inspection = target.inspection
-    for stream in LAID_OUT:
-        try:
-            state = await inspection.stream(inspection.stream_name(stream))
-        except UNAVAILABLE:
-            continue  # another finding reports it
-        if state is not None and (refusal := unsupported_layout(inspection, state)):
-            means = "no command or stage of this version works with the installation"
-            return bad(refusal.code, refusal.reason, means=means, do=refusal.remedy, stream=state.name)
-    return None
 
 
 async def unanswered(context: CheckContext) -> list[Finding]:

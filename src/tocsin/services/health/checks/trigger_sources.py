@@ -11,9 +11,9 @@ from ....domain.definition import EventTrigger
 from ....domain.text import counted
 from ....ports.queries import ExecutionQuery
 from ....subjects import Bucket, ends_key
-from ... import ignored_events
+from ... import past_reader
 from ...definition_settings import DefinitionSettings
-from ...jobs.event_triggers import outside_stream
+from ...jobs.transports import outside_stream
 from ..findings import CheckContext, Finding, OverdueKind, ok, warn
 from ..unheard_triggers import in_force, is_opened, shown
 
@@ -148,5 +148,5 @@ async def keys(context: CheckContext) -> Finding:
 
 
 async def _is_full(context: CheckContext, job: str) -> bool:
-    records = map(ignored_events.shown, await ignored_events.read_ignored(context.target.log, job))
+    records = map(past_reader.shown, await past_reader.read_ignored(context.target.log, job))
     return any(each.reason == "too_many_keys" and context.age(each.recorded_at) < FRESH for each in records)

@@ -1,22 +1,75 @@
-"""Check whether jobs that run on shards find their shards in the shard map."""
+"""Check what definitions refer to: other jobs, shards and calendars."""
 
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
 
 from ....domain.agent import AgentState
-from ....domain.definition import JobDefinition
+from ....domain.definition import JobDefinition, upstream_jobs
 from ....domain.definition.partition import shown
+from ....domain.dependency import may_follow
 from ....domain.events import ShardState
+from ....domain.namespaces import referenced_jobs
 from ....domain.ownership import EVERY_SHARD
+from ....domain.schedule import calendar_warnings
 from ....domain.shard_map import active
 from ....domain.text import counted
 from ...agents import AgentRegistry
+from ...jobs.dependencies import find_circle, path_of
 from ...shards import ShardMap, ShardMaps, owners_of, without_owner
 from ..findings import MAX_EXAMPLES, CheckContext, Finding, bad, ok, warn
 
+CODE: Final = "dependency-cycle"
+HIDDEN: Final = "dependency-hidden"
 MAX_LISTED: Final = 100
-"""Shards in the details of a finding."""
+"""Jobs or shards in the details of a finding."""
+MAX_CALENDARS: Final = 10
+"""Jobs that a finding about calendars names."""
+
+
+async def circles(context: CheckContext) -> Finding:
+    """Report jobs that wait for each other in a circle (`dependency-cycle`).
+
+    A registration refuses such a circle, but two at the same moment may close one.
+    """
+    definitions = (registration.definition for registration in await context.registrations())
+    graph = {job.name: upstream_jobs(job.depends_on) for job in definitions if job.depends_on}
+    paths, jobs = list[str](), list[str]()
+    while len(paths) < MAX_EXAMPLES and (walk := find_circle(graph)):
+        paths.append(path_of(walk))
+        jobs += walk[1:]
+        graph = {name: upstream for name, upstream in graph.items() if name not in walk}
+    if not paths:
+        return ok(CODE, "no jobs wait for each other in a circle")
+    return bad(
+        CODE,
+        f"{counted(len(jobs), 'job')} wait for each other in a circle: {'; '.join(paths)}",
+        means="each execution waits until its `dependency_timeout`, and is skipped as `dependency_missing`",
+        do="remove a dependency of one of them from `depends_on`, and run `tocsin jobs apply`",
+        jobs=[*jobs[:MAX_LISTED]],
+    )
+
+
+async def hidden(context: CheckContext) -> Finding:
+    """Report jobs that follow a job which the viewers in force hide from them (`dependency-hidden`)."""
+    jobs = {registration.definition.name: registration for registration in await context.registrations()}
+    pairs = [
+        (name, followed)
+        for name, job in jobs.items()
+        for _, followed in referenced_jobs(job.definition)
+        if followed in jobs and not may_follow(job, jobs[followed])
+    ]
+    if not pairs:
+        return ok(HIDDEN, "no job depends on a job that is hidden from it, or is started by its ends")
+    names = sorted({name for name, _ in pairs})
+    examples = ", ".join(f"{name} ({followed})" for name, followed in pairs[:MAX_EXAMPLES])
+    return warn(
+        HIDDEN,
+        f"{counted(len(names), 'job')} follow a job whose `viewers` lack their creator or owner: {examples}",
+        means="an execution that depends on it is skipped as `dependency_missing` at its `dependency_timeout`, and its ends start none",
+        do="add the creator and the owner to its `viewers`, or remove the dependency or the trigger, and run `tocsin jobs apply`",
+        jobs=[*names[:MAX_LISTED]],
+    )
 
 
 async def shards(context: CheckContext) -> list[Finding]:
@@ -91,4 +144,25 @@ def _named(jobs: Iterable[JobDefinition], newest: ShardMap) -> Finding:
         means="these jobs do not run there",
         do="add the shards with `tocsin shards apply`, or correct `partition` of the jobs",
         shards=[*sorted(missing)[:MAX_LISTED]],
+    )
+
+
+async def calendars(context: CheckContext) -> Finding:
+    """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
+    today = context.now.date()
+    found: dict[str, str] = {}
+    for registration in await context.registrations():
+        definition = registration.definition
+        if definition.enabled and (warnings := calendar_warnings(definition.day_rules, today)):
+            found[definition.name] = warnings[0]
+    if not found:
+        return ok("calendar-ends", "the calendars of all jobs are known for the next weeks")
+    jobs = sorted(found)[:MAX_CALENDARS]
+    others = f" and {len(found) - MAX_CALENDARS} more" if len(found) > MAX_CALENDARS else ""
+    return warn(
+        "calendar-ends",
+        f"calendars of {len(found)} jobs end: {'; '.join(f'`{job}`: {found[job]}' for job in jobs)}{others}",
+        means="after its last known day a calendar has no days: `exclude` lets jobs fire, and `only` lets none fire",
+        do="run `tocsin jobs apply` again, which looks calendars of countries and files up; add days to the others, or a later `until`",
+        jobs=list(jobs),
     )
