@@ -122,16 +122,10 @@ def show_config(session: Session) -> None:
 
     document = described(session.settings())
     rows = (
-        (
-            name,
-            setting["value"],
-            Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"),
-            Text("" if setting["has_effect"] else "none yet", style="yellow"),
-        )
+        (name, setting["value"], Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"))
         for name, setting in document.items()
     )
-    headings = ("SETTING", "VALUE", "FROM", "EFFECT")
-    print_table(session.output, document, headings, rows, empty="", least=("EFFECT",))
+    print_table(session.output, document, ("SETTING", "VALUE", "FROM"), rows, empty="")
 
 
 def rebuild_history(session: Session, yes: Yes = False) -> None:
