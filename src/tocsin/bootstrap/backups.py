@@ -27,12 +27,11 @@ from ..services.audit.check import PATIENCE
 from ..services.lost_tail import LogEnd
 from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
-from ..subjects import RECORDED
 from .commit_process import Commits
 from .commits import takes
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
 from .provision import durables_of, initialize, input_limits, output_limits
-from .stage_runner import rebuild_history
+from .stage_runner import rebuild_history, recorded_by
 
 CONNECT_S: Final = 10.0
 """Seconds in which the NATS of a backup must answer."""
@@ -205,7 +204,7 @@ async def _end_of(installation: Installation) -> LogEnd:
 
 async def _recorded(installation: Installation) -> int:
     async with installation.history() as history:
-        return max([await history.offset(stream) for stream in RECORDED])
+        return await recorded_by(history)
 
 
 def settings_digest(settings: Settings) -> str:

@@ -35,14 +35,11 @@ from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.channels import NatsChannel
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
-from ..worker import Connection as WorkerConnection
-from ..worker.connection import Options as WorkerOptions
 from .commit_process import Commits
 from .commits import at_the_edge, decide, read_durable, split, takers
 from .installation import Ports, stored_log
 from .leading import Leading
 from .stage_runner import STAGE_NAMES, compose, context_of, event_streams_of, recorded_by, start_loops
-from .workers import connection_of
 
 _log = telemetry.get_logger("tocsin")
 T = TypeVar("T")
@@ -198,18 +195,6 @@ async def _run(
         _log.info("stages running", action="stages-started", stages=[stage.name for stage in stages])
         if ready is not None:
             ready.set()
-
-
-@asynccontextmanager
-async def connect_in_memory(
-    installation: InMemoryInstallation, options: WorkerOptions
-) -> AsyncIterator[WorkerConnection]:
-    """Connect a worker to an installation in memory.
-
-    Raises:
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
-    """
-    yield connection_of(installation, installation.agents, options)
 
 
 def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationChannel]:

@@ -12,6 +12,7 @@ from typing import Final
 from ..adapters.commit_stored import CommitStoredLog
 from ..adapters.extras import require_extra
 from ..adapters.history import open_history
+from ..adapters.kept_scopes import OpenEvents
 from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
@@ -58,37 +59,28 @@ SQLITE: Final = "sqlite:///"
 MAX_CONNECTIONS: Final = 2
 
 
-class KeptEvents:
-    """Opens the history once."""
+@asynccontextmanager
+async def kept_events(settings: Settings, identity: Callable[[], Awaitable[str]]) -> AsyncIterator[OpenEvents]:
+    """Yield a function that opens the history once, and close it at the end.
 
-    def __init__(self, settings: Settings, identity: Callable[[], Awaitable[str]]) -> None:
-        """`identity`: returns the public identifier of the installation that has the events."""
-        self._url = settings.database.url
-        self._identity = identity
-        self._opening = asyncio.Lock()
-        self._stack = AsyncExitStack()
-        self._history: EventHistory | None = None
+    `identity`: returns the public identifier of the installation that has the events.
+    """
+    url, opening = settings.database.url, asyncio.Lock()
+    histories: list[History] = []
+    async with AsyncExitStack() as stack:
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Callable[[], Awaitable[EventHistory | None]]]:
-        """Yield the opener of the history; close the history at the end of the block."""
-        async with self._stack:
-            yield self._open
+        async def opened() -> EventHistory | None:
+            async with opening:
+                if not histories and _exists(url):
+                    opening_history = open_history(url, installation=await identity(), max_connections=MAX_CONNECTIONS)
+                    histories.append(await stack.enter_async_context(opening_history))
+                return next((history for history in histories if isinstance(history, EventHistory)), None)
 
-    async def _open(self) -> EventHistory | None:
-        async with self._opening:
-            if self._history is None and self._exists():
-                self._history = await self._opened()
-            return self._history
+        yield opened
 
-    def _exists(self) -> bool:
-        return not self._url.startswith(SQLITE) or Path(self._url.removeprefix(SQLITE)).exists()
 
-    async def _opened(self) -> EventHistory | None:
-        installation = await self._identity()
-        opening = open_history(self._url, installation=installation, max_connections=MAX_CONNECTIONS)
-        history = await self._stack.enter_async_context(opening)
-        return history if isinstance(history, EventHistory) else None
+def _exists(url: str) -> bool:
+    return not url.startswith(SQLITE) or Path(url.removeprefix(SQLITE)).exists()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +161,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         clock = SystemClock()
         archive = LogArchive(store, projections)
         key = partial(_stored_key, connection, names)
-        history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
+        history = await stack.enter_async_context(kept_events(settings, partial(_identity, key)))
         commits = Commits(
             NatsCommitLog(connection, names.commits_stream, names.commits_prefix),
             NatsTurnChannel(connection, names.turns),

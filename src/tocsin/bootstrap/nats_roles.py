@@ -42,9 +42,9 @@ from ..subjects import (
     changed_bytes_key,
     cursor,
 )
-from . import durables_of, installed_stages, names_of
 from .commits import LED
-from .provision import followed_by, read_by_durables
+from .installation import names_of
+from .provision import durables_of, followed_by, installed_stages, read_by_durables
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""

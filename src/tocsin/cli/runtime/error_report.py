@@ -17,7 +17,15 @@ from ...domain.namespaces import WrongNamespaces
 from ...domain.schedule import ScheduleError
 from ...domain.shard_map import WrongShardMap
 from ...domain.statement_error import StatementError
-from ...ports import ArchiveUnavailable, ChannelRefused, HistoryUnavailable, LogUnavailable, NotPermitted, OutdatedState
+from ...ports import (
+    ArchiveUnavailable,
+    ChannelRefused,
+    HistoryUnavailable,
+    LogUnavailable,
+    NotPermitted,
+    OutdatedState,
+    Unreachable,
+)
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotServed
@@ -119,7 +127,6 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
-    from ...bootstrap import Unreachable  # noqa: PLC0415
     from ...ports.errors import StoreUnavailable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
