@@ -166,10 +166,6 @@ def read_calendars(written: Mapping[str, object]) -> Calendars:
     """Return calendars with their dates, which are written as in job files.
 
     The path of an .ics file may be a `Path`; a relative path is relative to the current folder.
-
-    Raises:
-        DefinitionError: lists all problems.
-        ExtraNotInstalled: a calendar needs the extra `calendars`.
     """
     from ..adapters.files.calendars import SECTION, CalendarSection  # noqa: PLC0415 - few applications have calendars
 

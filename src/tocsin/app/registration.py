@@ -71,14 +71,6 @@ async def plan_registration(
 ) -> Plan:
     """Plan how to register the jobs of an application.
 
-    Args:
-        operator: the installation.
-        definitions: the jobs.
-        owner: the owner of the application's jobs.
-        settings: the settings with the defaults of jobs.
-        prune: whether the owner's other jobs are deleted.
-        take_over: whether jobs of other owners may be replaced.
-
     Raises:
         ForeignJobError: a job belongs to another owner.
         DefinitionError: the installation cannot run a job.

@@ -57,11 +57,7 @@ BackupPlace: TypeAlias = Path | S3Location | ObjectLocation
 
 
 def backup_place(text: str) -> BackupPlace:
-    """Read the place of a backup.
-
-    Raises:
-        BackupPlaceInvalid: it is neither a folder nor a URL of a known kind.
-    """
+    """Read the place of a backup."""
     if text.startswith(S3_SCHEME):
         try:
             location = s3_location(text)
@@ -87,11 +83,6 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
     """Write a backup of a running installation to a new place.
 
     A place outside gets its files from a temporary folder (`TMPDIR`).
-
-    Raises:
-        BackupError: the place is taken, or a stream could not be read.
-        ArchiveDamaged: an object of the archive is missing or changed.
-        StoreUnavailable: the store of the place does not answer, or refuses.
     """
     writer = BackupWriter(installation.connection, installation.names, installation.commits.archive)
     origin = BackupOrigin(__version__, await installation.identity(), settings_digest(installation.settings))
@@ -106,12 +97,7 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
 
 
 async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: timedelta = PATIENCE) -> Verification:
-    """Read a whole backup: compare its files with the manifest, and audit its log.
-
-    Raises:
-        BackupUnreadable: the place holds no backup that this version can read.
-        StoreUnavailable: the store of the place does not answer, or refuses.
-    """
+    """Read a whole backup: compare its files with the manifest, and audit its log."""
     if isinstance(place, Path):
         return await verify_backup(place, patience=patience, takes=takes)
     async with _store(settings, place) as store:
@@ -121,13 +107,7 @@ async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: 
 
 
 async def restore_backup(installation: Installation, place: BackupPlace) -> BackupManifest:
-    """Restore a backup into a NATS that has no stream of the installation.
-
-    Raises:
-        BackupError: the backup cannot be restored there.
-        ProvisionError: the server lacks a feature, or refuses a durable.
-        StoreUnavailable: the store of the place does not answer, or refuses.
-    """
+    """Restore a backup into a NATS that has no stream of the installation."""
     if isinstance(place, Path):
         return await _restore_folder(installation, place)
     async with _store(installation.settings, place) as store:
@@ -171,11 +151,7 @@ class LostTail(NamedTuple):
 
 
 async def find_lost_tail(installation: Installation) -> LostTail:
-    """Compare the end of the log with the records of the history and the snapshots.
-
-    Raises:
-        HistoryUnavailable: the history's database did not answer.
-    """
+    """Compare the end of the log with the records of the history and the snapshots."""
     end = await _end_of(installation)
     number = (await end.find()).number
     snapshots = Snapshots(installation.projections, await installation.report_key())
@@ -184,12 +160,9 @@ async def find_lost_tail(installation: Installation) -> LostTail:
 
 
 async def end_lost_tail(installation: Installation, lost: LostTail) -> int:
-    """Have numbers begin above the lost numbers, and record the history again.
+    """Have numbers begin above the lost numbers; return the last that is left out.
 
-    Return the last number that is left out.
-
-    Raises:
-        LogMovedOn: another process stored a commit meanwhile.
+    The history is recorded again if it is beyond.
     """
     end = await _end_of(installation)
     restoration = await end.restore(await end.find(), at_least=lost.known)

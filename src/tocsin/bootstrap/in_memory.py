@@ -47,10 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class InMemoryInstallation(Ports):
-    """One Tocsin in memory.
-
-    Several tasks of the process may use it; no other process can.
-    """
+    """One Tocsin in the memory of one process."""
 
     inputs: InMemoryEventLog
     commits: Commits
@@ -86,10 +83,6 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     """Open an empty installation, for the duration of the context.
 
     `clock`: None is the clock of the machine. Its archive is in memory too, and its history in an SQLite database without a file.
-
-    Raises:
-        ExtraNotInstalled: the extra `server` is not installed.
-        SettingsError: a setting needs NATS.
     """
     require_extra("an installation in memory", "server")
     from ..adapters.sql.history import open_memory_history  # noqa: PLC0415 - a part of the extra

@@ -19,7 +19,7 @@ from ..services.operator import Operator, opened_once
 from ..settings import Settings
 from ..worker import Worker
 from .in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
-from .installation import Installation, connect, report_key
+from .installation import Installation, connect
 from .operators import operator_of, recorded_history
 from .provision import initialize
 from .stage_runner import STAGE_NAMES, run_stages
@@ -111,7 +111,7 @@ async def in_memory(settings: Settings, parts: Parts) -> AsyncIterator[tuple[Ope
 
 @asynccontextmanager
 async def _on(installation: Installation, parts: Parts) -> AsyncIterator[tuple[Operator, str | None]]:
-    await report_key(installation)  # raises unless it is initialized
+    await installation.report_key()  # raises unless it is initialized
     async with AsyncExitStack() as stack:
         if parts.stages:
             require_extra("stages in an application", "server")

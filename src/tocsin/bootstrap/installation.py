@@ -108,12 +108,7 @@ class Installation(Ports):
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
-        """Open the history of the settings' database.
-
-        Raises:
-            Unreachable: the installation was never initialized.
-            HistoryUnavailable: the database cannot be used.
-        """
+        """Open the history of the settings' database."""
         database = self.settings.database
         async with open_history(
             database.url, installation=await self.identity(), max_connections=database.max_connections
@@ -121,20 +116,16 @@ class Installation(Ports):
             yield history
 
     async def identity(self) -> str:
-        """Return a public identifier of the installation, which does not reveal its key.
-
-        Raises:
-            Unreachable: the installation was never initialized.
-        """
+        """Return a public identifier of the installation, which does not reveal its key."""
         return await _identity(self.report_key)
 
     async def report_key(self) -> bytes:
-        """Return the installation's key, which proves reports.
+        """Return the key that proves the worker of each report.
 
         Raises:
-            Unreachable: the installation was never initialized.
+            Unreachable: the installation was never initialized, or by another version with another layout.
         """
-        return await report_key(self)
+        return await _stored_key(self.connection, self.names)
 
 
 @asynccontextmanager
@@ -204,11 +195,7 @@ async def _past(
 
 
 def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:
-    """Open a connection of its own to the NATS of the settings.
-
-    Raises:
-        SettingsError: the credentials that the settings name cannot be used.
-    """
+    """Open a connection of its own to the NATS of the settings."""
     security = security_of(settings.nats)
     return connect_nats(
         servers(settings),
@@ -245,18 +232,6 @@ async def is_set_up(installation: Installation, *, within: float | None) -> bool
     return await _key(installation.connection, installation.names, within) is not None
 
 
-async def report_key(installation: Installation) -> bytes:
-    """Return the installation's key.
-
-    It proves that a report comes from the worker that received the task.
-
-    Raises:
-        Unreachable: the installation was never initialized, or by another version with another layout.
-        LogUnavailable: the log did not answer.
-    """
-    return await _stored_key(installation.connection, installation.names)
-
-
 async def _identity(key: Callable[[], Awaitable[bytes]]) -> str:
     return fingerprint(await key())
 
@@ -281,11 +256,7 @@ def servers(settings: Settings) -> list[str]:
 
 
 def require_archive_extra(settings: Settings) -> None:
-    """Check that this process can read the archive.
-
-    Raises:
-        ExtraNotInstalled: the archive is in S3, and its client is not installed.
-    """
+    """Refuse an archive in S3 without its client."""
     if settings.archive.target.startswith(S3_SCHEME):
         require_extra(ARCHIVE_IN_S3, S3_EXTRA)
 

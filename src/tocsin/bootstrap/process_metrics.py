@@ -41,10 +41,6 @@ async def process_metrics_served(settings: Settings) -> AsyncIterator[Readiness]
     """Serve the metrics and the probes of this process within the block.
 
     Without a port in the settings, serve nothing.
-
-    Raises:
-        ExtraNotInstalled: the exporter is not installed.
-        PortInUseError: the port is taken.
     """
     readiness = Readiness()
     port = settings.metrics.process_port

@@ -38,11 +38,7 @@ class LoopThread(Generic[C]):
         self._thread: threading.Thread | None = None
 
     def open(self) -> C:
-        """Start the thread, wait until the client is open, and return it.
-
-        Raises:
-            ClientClosed: the client was opened before.
-        """
+        """Start the thread, wait until the client is open, and return it."""
         if self._thread is not None:
             raise ClientClosed("the client was opened before: a client is opened once")
         self._process = os.getpid()
@@ -64,9 +60,6 @@ class LoopThread(Generic[C]):
         """Close the client and end the thread; a forked process leaves both to its parent.
 
         The first call raises an error of the end.
-
-        Raises:
-            WrongContext: this is the thread itself.
         """
         if self._thread is None or os.getpid() != self._process:
             return

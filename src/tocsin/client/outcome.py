@@ -38,12 +38,7 @@ class Outcome:
         return self.status not in OPEN
 
     def value(self) -> JsonValue:
-        """Return the result of the last step; of several last steps, a mapping.
-
-        Raises:
-            RunFailed, RunCancelled, RunSkipped: the execution did not complete.
-            ResultExpired: the history alone has the execution, and it had several steps.
-        """
+        """Return the result of the last step; of several last steps, a mapping."""
         match self.status:
             case "failed":
                 raise RunFailed(

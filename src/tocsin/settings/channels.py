@@ -34,11 +34,7 @@ _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 
 
 def webhook_key(secret: str) -> bytes:
-    """Return the key of a secret of Standard Webhooks.
-
-    Raises:
-        ValueError: it is not such a secret.
-    """
+    """Return the key of a secret of Standard Webhooks."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):  # the latter: a character outside of ASCII

@@ -119,11 +119,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> str:
-    """Return the origin of a URL without a path, as browsers write it.
-
-    Raises:
-        ValueError: it has a path, a user, or is no URL of a server.
-    """
+    """Return the origin of a URL without a path, as browsers write it."""
     parts = urlsplit(url)
     if not is_http_url(url) or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("must be a URL without a path, such as `https://tocsin.example.com`")
@@ -136,22 +132,14 @@ TRACE_ID = "{trace_id}"
 
 
 def trace_page(url: str) -> str:
-    """Check the address of a trace.
-
-    Raises:
-        ValueError: it is no address of a page, or does not name the trace.
-    """
+    """Check the address of a trace."""
     if url.count(TRACE_ID) != 1 or not is_http_url(url) or TRACE_ID in urlsplit(url).netloc:
         raise ValueError("must be a URL that names the trace, such as `https://jaeger.example.com/trace/{trace_id}`")
     return url
 
 
 def monitor_url(secret: SecretStr) -> SecretStr:
-    """Check the URL of a monitor.
-
-    Raises:
-        ValueError: it is no URL that a request can have.
-    """
+    """Check the URL of a monitor."""
     if not is_http_url(secret.get_secret_value()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
     return secret
@@ -164,11 +152,7 @@ _BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def strong_token(secret: SecretStr) -> SecretStr:
-    """Check the token of an administrator.
-
-    Raises:
-        ValueError: it can be guessed, or cannot be sent in a header.
-    """
+    """Check the token of an administrator."""
     text = secret.get_secret_value()
     if len(text) < MIN_ADMIN_TOKEN or not _BEARER_TOKEN.fullmatch(text):
         raise ValueError(

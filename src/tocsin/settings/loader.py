@@ -208,9 +208,6 @@ def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Set
     """Return the settings of a program with values of the command line.
 
     `options`: the values by path; None: the option is not set.
-
-    Raises:
-        SettingsError: a value is invalid.
     """
     given = {path: value for path, value in options.items() if value is not None}
     values = _set_fields(settings)

@@ -27,9 +27,6 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
     """Return what decides on the traces of new executions; None: tracing is off.
 
     It is off unless an endpoint for traces is set.
-
-    Raises:
-        SettingsError: a variable has a value that this program does not know.
     """
     given = {name: text.strip() for name, text in environment.items() if name.startswith("OTEL_") and text.strip()}
     exporter = given.get(EXPORTER, "otlp")

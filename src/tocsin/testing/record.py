@@ -50,11 +50,7 @@ def opened_by(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers
 
 
 def read(definitions: Definitions) -> tuple[JobDefinition, ...]:
-    """Return definitions, of which some are files.
-
-    Raises:
-        DefinitionError: a file is invalid.
-    """
+    """Return definitions, of which some are files."""
     found: list[JobDefinition] = []
     for each in definitions:
         found += [each] if isinstance(each, JobDefinition) else load(each)

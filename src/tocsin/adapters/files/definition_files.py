@@ -120,12 +120,7 @@ def load(
 
 
 def load_calendars(*sources: str | Path, today: date | None = None) -> dict[str, Resolved]:
-    """Return the calendars of job files with their dates; `today`: as of `load`.
-
-    Raises:
-        DefinitionError: lists all problems of the files and their calendars.
-        ExtraNotInstalled: a calendar needs the extra `calendars`.
-    """
+    """Return the calendars of job files with their dates; `today`: as of `load`."""
     entries = _entries(sources, sys.stdin)
     section = _calendars(entries, today)
     if problems := [*(entry for entry in entries if isinstance(entry, DefinitionProblem)), *section.problems]:
@@ -142,11 +137,7 @@ def _calendars(entries: Iterable[_Entry], today: date | None) -> CalendarSection
 
 
 def load_document(source: str, *, stdin: TextIO | None = None) -> object:
-    """Return the only document of a YAML or JSON file, or of standard input (`-`).
-
-    Raises:
-        DefinitionError: it cannot be read, or it has another number of documents.
-    """
+    """Return the only document of a YAML or JSON file, or of standard input (`-`)."""
     if source == STDIN:
         name, text = STDIN_NAME, (stdin or sys.stdin).read()
     else:

@@ -13,9 +13,6 @@ def read_bytes(path: Path, most: int) -> bytes:
     """Return the content of a file of at most `most` bytes.
 
     No more is read, so that a device such as `/dev/zero` is refused too.
-
-    Raises:
-        DefinitionError: the file does not exist, cannot be read, or is larger.
     """
     try:
         with path.open("rb") as file:
@@ -30,11 +27,7 @@ def read_bytes(path: Path, most: int) -> bytes:
 
 
 def decoded(content: bytes, source: str) -> str:
-    """Return the UTF-8 text of a file.
-
-    Raises:
-        DefinitionError: a byte is no character.
-    """
+    """Return the UTF-8 text of a file."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -44,11 +37,7 @@ def decoded(content: bytes, source: str) -> str:
 
 
 def refuse_control_characters(text: str, source: str) -> None:
-    """Refuse characters that no text file contains, such as NUL.
-
-    Raises:
-        DefinitionError: names the line and the character.
-    """
+    """Refuse characters that no text file contains, such as NUL."""
     if found := _CONTROL.search(text):
         line = text.count("\n", 0, found.start()) + 1
         reason = f"the control character U+{ord(found[0]):04X} is not allowed: remove it"

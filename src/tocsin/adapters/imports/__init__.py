@@ -49,17 +49,11 @@ def import_files(
 ) -> JobFile:
     """Return the job file for some files of one kind, and the report about it.
 
-    Args:
-        kind: the kind of the files.
-        files: paths, or `-` for standard input.
-        now: the present, aware.
-        timezone: the zone of files that name none; None: UTC, with a finding.
-        is_system: whether each entry of a crontab names a user; None: find out.
-        stdin: the stream to read for `-`; None: that of this process.
+    `timezone`: the zone of files that name none; None: UTC, with a finding. `is_system`: whether each entry of a
+    crontab names a user; None: find out.
 
     Raises:
         DefinitionError: lists every file that cannot be read, with the line.
-        ScheduleError: `timezone` is not an IANA name.
     """
     if timezone is not None:
         validate_timezone(timezone)

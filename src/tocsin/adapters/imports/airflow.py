@@ -185,11 +185,7 @@ _MAX_LIMIT: Final = 10_000
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the DAGs in a Python file.
-
-    Raises:
-        DefinitionError: the file is not Python, or too large; the problem's source is `:line`.
-    """
+    """Return the jobs of the DAGs in a Python file."""
     drafted = Draftings(source)
     try:
         module = parse(text)

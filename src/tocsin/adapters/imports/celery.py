@@ -300,11 +300,7 @@ class _Reader:
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the schedules in a Python file.
-
-    Raises:
-        DefinitionError: the file is not Python; the problem's source is `:line`.
-    """
+    """Return the jobs of the schedules in a Python file."""
     _ = now  # beat's treatment of clock changes is not specified
     try:
         reader = _Reader(text)

@@ -94,11 +94,7 @@ class Unreadable:
 
 
 def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
-    """Yield the entries of a crontab in order, and the lines that cannot be read.
-
-    Raises:
-        DefinitionError: there are too many of them; the problem's source is `:line`.
-    """
+    """Yield the entries of a crontab in order, and the lines that cannot be read."""
     environment: dict[str, str] = {}
     entries = copies = 0
     for number, line in enumerate(_END_OF_LINE.split(text), start=1):
@@ -226,12 +222,7 @@ _HOME: Final = re.compile(r"(?:^|[\s=:])~(?=[/\s]|$)")
 def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool | None) -> Draftings:
     """Return the jobs of a crontab.
 
-    Args:
-        text: the content of the file.
-        source: its name.
-        zone: the machine's time zone.
-        now: the present, aware.
-        is_system: whether each entry names a user; None: find out.
+    `is_system`: whether each entry names a user; None: find out.
     """
     drafted = Draftings(source)
     is_system_format = looks_like_system(source, text) if is_system is None else is_system

@@ -45,11 +45,7 @@ _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the CronJobs in a file, in all its documents and lists.
-
-    Raises:
-        DefinitionError: the file is not YAML; the problem's source is `:line:column`.
-    """
+    """Return the jobs of the CronJobs in a file, in all its documents and lists."""
     drafted = Draftings(source)
     for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:

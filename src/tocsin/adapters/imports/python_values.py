@@ -47,9 +47,6 @@ def parse(text: str) -> ast.Module:
     r"""Return the syntax tree of a Python file.
 
     Python warns of escapes such as `"\\d"`, which say nothing about a schedule.
-
-    Raises:
-        DefinitionError: the file is not Python; the problem's source is `:line`.
     """
     try:
         with warnings.catch_warnings(action="ignore"):

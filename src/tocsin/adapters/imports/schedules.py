@@ -203,11 +203,8 @@ def set_interval(
 ) -> None:
     """Set a schedule with a fixed interval.
 
-    Args:
-        draft: the job.
-        interval: the time between two instants.
-        anchor: one instant of the source, in UTC; a cron expression can then keep the phase of many intervals.
-        since: the moment from which the source counts, for the finding; None: the last run, as here.
+    `anchor`: an instant of the source, in UTC, whose phase a cron expression can keep. `since`: the moment from which
+    the source counts, for the finding; None: the last run, as here.
     """
     if anchor is not None and (expression := _phased(interval, anchor)):
         draft.fields |= {"schedule": expression, "timezone": UTC_NAME}

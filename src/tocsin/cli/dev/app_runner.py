@@ -63,12 +63,7 @@ class AppRunner:
                 await self._current.kill()
 
     async def connect(self, session: "Session", operator: "Operator", settings: "Settings") -> None:
-        """Register the jobs of the application in an installation.
-
-        Raises:
-            ForeignJobError: a job belongs to another owner.
-            DefinitionError: the installation cannot run a job.
-        """
+        """Register the jobs of the application in an installation."""
         self._permission = permission(session, settings, self._secrets)
         self._register = partial(_register, operator, settings)
         if self._current is not None:

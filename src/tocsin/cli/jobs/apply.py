@@ -212,12 +212,7 @@ async def unserved_by(session: Session, operator: Operator, definitions: Collect
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
-    """Read definitions; those that name no owner get `owner`.
-
-    Raises:
-        DefinitionError: a file cannot be read, or a definition is invalid.
-        UsageError: neither the command line nor the settings name a file.
-    """
+    """Read definitions; those that name no owner get `owner`."""
     sources = list(files) or ([str(settings.jobs_file)] if settings.jobs_file else [])
     if not sources:
         raise UsageError(

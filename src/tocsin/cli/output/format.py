@@ -129,11 +129,7 @@ class _Console(Console):
 
 @contextmanager
 def until_closed() -> Iterator[None]:
-    """Flush standard output at the end of the block.
-
-    Raises:
-        UsageError: the reader of standard output closed the pipe.
-    """
+    """Flush standard output at the end of the block."""
     try:
         yield
         sys.stdout.flush()
@@ -152,9 +148,6 @@ def destination(out: Path | None, *, is_compressed: bool = False) -> Iterator[Bi
     """Yield a file for an answer; None: standard output.
 
     The file appears only when it is complete.
-
-    Raises:
-        UsageError: the file cannot be written, or the reader of standard output closed the pipe.
     """
     if out is None:
         with until_closed():

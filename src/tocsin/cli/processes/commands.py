@@ -50,11 +50,7 @@ def run(
 
 
 def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) -> tuple[str, ...]:
-    """Return the requested stages in the order of the flow.
-
-    Raises:
-        UsageError: neither or both of names and `--all` were given, or a stage does not exist.
-    """
+    """Return the requested stages in the order of the flow."""
     if every == bool(requested):
         reason = "stages and --all exclude each other" if every else "no stage is named"
         raise UsageError(

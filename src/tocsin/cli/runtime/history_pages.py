@@ -47,11 +47,7 @@ def read_page(
     *,
     is_all: bool,
 ) -> Page[Row]:
-    """Read one page, or every row from the cursor on.
-
-    Raises:
-        UsageError: the query names a job that is not registered and has no history.
-    """
+    """Read one page, or every row from the cursor on."""
 
     async def read(operator: Operator) -> Page[Row]:
         reader = reader_of(operator)
@@ -64,11 +60,7 @@ def read_page(
 
 
 async def check_job(operator: Operator, job: str) -> None:
-    """Check that a job is registered, or was and left rows in the history.
-
-    Raises:
-        JobNotFound: no row and no registration names it.
-    """
+    """Check that a job is registered, or was and left rows in the history."""
     if (await operator.executions(ExecutionQuery(job=job, limit=1))).rows:
         return
     if (await operator.dead_letters(DeadLetterQuery(job=job, limit=1))).rows:

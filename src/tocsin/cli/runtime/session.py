@@ -49,20 +49,13 @@ class Session:
         """Return the settings: those that are given, or else those of the environment.
 
         The values of the command line come first. `more` holds this command's own options; `section__field` names a nested setting.
-
-        Raises:
-            SettingsError: the settings are invalid.
         """
         overrides = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         options = {**self.options, **overrides}
         return load(self.config, options=options) if self.given is None else with_options(self.given, options)
 
     def with_given(self, given: Settings | None, target: str) -> Self:
-        """Return the session with the settings of an application's code, if it has any.
-
-        Raises:
-            UsageError: the command line names a file of settings, which would not be read.
-        """
+        """Return the session with the settings of an application's code, if it has any."""
         if given is not None and self.config is not None:
             raise UsageError(
                 f"--config has no effect: the code of {target} has its settings, `Tocsin(settings=…)`. "
@@ -104,11 +97,7 @@ class Session:
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
-        """Yield the operator of the installation, through NATS or through its HTTP API.
-
-        Raises:
-            UsageError: the command names a job that does not exist; the message suggests the nearest name.
-        """
+        """Yield the operator of the installation, through NATS or through its HTTP API."""
         async with self._operator() as operator:
             try:
                 yield operator
