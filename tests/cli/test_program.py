@@ -13,8 +13,8 @@ import pytest
 from tests.cli.conftest import World
 from tests.worker.given import Bench
 from tocsin import Worker, __version__
+from tocsin.cli.command_tree import hoisted
 from tocsin.cli.processes.commands import select_stages
-from tocsin.cli.runtime.command_group import hoisted
 from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import MEANINGS, Exit, UsageError
 from tocsin.ports import LogUnavailable

@@ -6,8 +6,8 @@ from typing import Annotated, Final
 import typer
 
 from .. import __version__, telemetry
+from .command_tree import Commands
 from .output import Format
-from .runtime.command_group import Commands
 from .runtime.errors import HELP as EXIT_CODES
 
 SERVED: Final = frozenset(
