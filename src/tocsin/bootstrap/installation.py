@@ -60,21 +60,22 @@ MAX_CONNECTIONS: Final = 2
 
 
 @asynccontextmanager
-async def kept_events(settings: Settings, identity: Callable[[], Awaitable[str]]) -> AsyncIterator[OpenEvents]:
+async def kept_events(url: str, key: Callable[[], Awaitable[bytes]]) -> AsyncIterator[OpenEvents]:
     """Yield a function that opens the history once, and close it at the end.
 
-    `identity`: returns the public identifier of the installation that has the events.
+    `key`: returns the key of the installation that has the events.
     """
-    url, opening = settings.database.url, asyncio.Lock()
+    opening = asyncio.Lock()
     histories: list[History] = []
     async with AsyncExitStack() as stack:
 
         async def opened() -> EventHistory | None:
             async with opening:
                 if not histories and _exists(url):
-                    opening_history = open_history(url, installation=await identity(), max_connections=MAX_CONNECTIONS)
-                    histories.append(await stack.enter_async_context(opening_history))
-                return next((history for history in histories if isinstance(history, EventHistory)), None)
+                    installation = fingerprint(await key())
+                    history = open_history(url, installation=installation, max_connections=MAX_CONNECTIONS)
+                    histories.append(await stack.enter_async_context(history))
+                return next((each for each in histories if isinstance(each, EventHistory)), None)
 
         yield opened
 
@@ -117,7 +118,7 @@ class Installation(Ports):
 
     async def identity(self) -> str:
         """Return a public identifier of the installation, which does not reveal its key."""
-        return await _identity(self.report_key)
+        return fingerprint(await self.report_key())
 
     async def report_key(self) -> bytes:
         """Return the key that proves the worker of each report.
@@ -152,7 +153,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         clock = SystemClock()
         archive = LogArchive(store, projections)
         key = partial(_stored_key, connection, names)
-        history = await stack.enter_async_context(kept_events(settings, partial(_identity, key)))
+        history = await stack.enter_async_context(kept_events(settings.database.url, key))
         commits = Commits(
             NatsCommitLog(connection, names.commits_stream, names.commits_prefix),
             NatsTurnChannel(connection, names.turns),
@@ -230,10 +231,6 @@ async def is_set_up(installation: Installation, *, within: float | None) -> bool
         UnsupportedLayout: another version of Tocsin initialized it.
     """
     return await _key(installation.connection, installation.names, within) is not None
-
-
-async def _identity(key: Callable[[], Awaitable[bytes]]) -> str:
-    return fingerprint(await key())
 
 
 async def _stored_key(connection: Connection, names: Names) -> bytes:

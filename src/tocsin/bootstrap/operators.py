@@ -3,7 +3,7 @@
 import getpass
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -42,12 +42,9 @@ async def connect_operator(settings: Settings, *, by: Actor | None, within: floa
     from .installation import connect, is_set_up  # noqa: PLC0415 - see above
 
     async with connect(settings, within=within) as installation:
-        try:
-            is_initialized = await is_set_up(installation, within=within)
-        except NotAllowed:
-            is_initialized = True  # without the right to read the key, the first request reports the error
-        if not is_initialized:
-            raise NotInitialized.of(settings.root)
+        with suppress(NotAllowed):  # without the right to read the key, the first request reports the error
+            if not await is_set_up(installation, within=within):
+                raise NotInitialized.of(settings.root)
         async with opened_once(partial(recorded_history, installation)) as history:
             yield operator_of(installation, history, by=by)
 

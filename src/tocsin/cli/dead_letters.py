@@ -278,16 +278,12 @@ def _resolved(letter: DeadLetter) -> list[RenderableType]:
     return [Text(), Text(f"resolved {local(letter.resolved.time)}{actor}{execution}{reason}", style="green")]
 
 
+_STATUS_NAMES: Final = {Status.UNKNOWN: "open", Status.PLANNED: "pending", Status.ADMITTED: "running"}
+"""Names of statuses that users know by another; no execution of an open replay is known yet."""
+
+
 def _status_name(status: Status | None) -> str:
-    match status:
-        case None | Status.UNKNOWN:  # no execution of the replay is known yet
-            return "open"
-        case Status.PLANNED:
-            return "pending"
-        case Status.ADMITTED:
-            return "running"
-        case _:
-            return status.value
+    return "open" if status is None else _STATUS_NAMES.get(status, status.value)
 
 
 def _text(fact: PoisonMessage) -> str:
