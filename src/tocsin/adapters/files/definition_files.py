@@ -12,12 +12,7 @@ from ...domain.definition import DefinitionError, DefinitionProblem, JobDefiniti
 from ...domain.formats import read, refuse_duplicates
 from . import yaml_text
 from .calendars import CalendarSection, Resolved
-from .text_files import decoded, read_bytes
-
-STDIN: Final = "-"
-"""The source name of standard input."""
-
-STDIN_NAME: Final = "standard input"
+from .text_files import STDIN, STDIN_NAME, decoded, read_bytes
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """A registry of ten thousand jobs has a third of this size. A larger file is not a job file."""

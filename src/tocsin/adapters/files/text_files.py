@@ -1,11 +1,15 @@
 """Text files of users, read with a limit; a problem has its line."""
 
 import re
+import sys
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem
 
+STDIN: Final = "-"
+"""The source name of standard input."""
+STDIN_NAME: Final = "standard input"
 _CONTROL: Final = re.compile("[\x00-\x08\x0e-\x1f\x7f]")
 
 
@@ -23,6 +27,16 @@ def read_bytes(path: Path, most: int) -> bytes:
         raise _refused(path, error.strerror or str(error), code="file-unreadable") from None
     if len(content) > most:
         raise _refused(path, f"larger than {most:,} bytes", code="file-too-large")
+    return content
+
+
+def read_source(source: str, most: int, stdin: BinaryIO | None = None) -> bytes:
+    """Return the content of a file, or of standard input (`-`), of at most `most` bytes."""
+    if source != STDIN:
+        return read_bytes(Path(source), most)
+    content = (stdin or sys.stdin.buffer).read(most + 1)
+    if len(content) > most:
+        raise _refused(STDIN_NAME, f"larger than {most:,} bytes", code="file-too-large")
     return content
 
 
@@ -44,5 +58,5 @@ def refuse_control_characters(text: str, source: str) -> None:
         raise DefinitionError(DefinitionProblem(reason, source=f"{source}:{line}", code="control-character"))
 
 
-def _refused(path: Path, reason: str, *, code: str) -> DefinitionError:
-    return DefinitionError(DefinitionProblem(reason, source=str(path), code=code))
+def _refused(source: Path | str, reason: str, *, code: str) -> DefinitionError:
+    return DefinitionError(DefinitionProblem(reason, source=str(source), code=code))

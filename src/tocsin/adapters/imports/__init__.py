@@ -7,18 +7,15 @@
 A source is data: nothing in it is executed. What has no equivalent is a comment at its job and a finding of the report.
 """
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from pathlib import Path
 from typing import BinaryIO, Final, Literal, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem
 from ...domain.schedule import validate_timezone
-from ..files.definition_files import STDIN
-from ..files.text_files import decoded, read_bytes, refuse_control_characters
+from ..files.text_files import STDIN, STDIN_NAME, decoded, read_source, refuse_control_characters
 from . import airflow, celery, crontab, kubernetes
 from .drafts import Draftings
 from .findings import FINDING_CODES, LOSSES, Finding
@@ -29,13 +26,8 @@ __all__ = ["FINDING_CODES", "LOSSES", "Finding", "JobFile", "Kind", "import_file
 
 Kind: TypeAlias = Literal["crontab", "kubernetes", "celery", "airflow"]
 
-MAX_BYTES: Final[Mapping[Kind, int]] = {
-    "crontab": 1_048_576,
-    "kubernetes": 4_194_304,
-    "celery": 1_048_576,
-    "airflow": 1_048_576,
-}
-"""The largest size of a file, by kind."""
+MAX_BYTES: Final[Mapping[Kind, int]] = {"kubernetes": 4_194_304}
+"""The largest size of a file, by kind; of other kinds 1 MiB."""
 
 
 def import_files(
@@ -66,10 +58,10 @@ def import_files(
     }
     read: list[Draftings] = []
     problems: list[DefinitionProblem] = []
-    names = ["standard input" if file == STDIN else file for file in files]
+    names = [STDIN_NAME if file == STDIN else file for file in files]
     for file, name in zip(files, names, strict=True):
         try:
-            text = _text(file, name, MAX_BYTES[kind], stdin or sys.stdin.buffer)
+            text = _text(read_source(file, MAX_BYTES.get(kind, 1_048_576), stdin), name)
             read.append(readers[kind](text, name, zone=zone, now=now))
         except DefinitionError as error:
             problems.extend(_placed(problem, name) for problem in error.problems)
@@ -78,16 +70,10 @@ def import_files(
     return write(kind, names, read)
 
 
-def _text(file: str, name: str, most: int, stdin: BinaryIO) -> str:
-    if file == STDIN:
-        content = stdin.read(most + 1)
-        if len(content) > most:
-            raise DefinitionError(DefinitionProblem(f"larger than {most:,} bytes", source=name, code="file-too-large"))
-    else:
-        content = read_bytes(Path(file), most)
+def _text(content: bytes, name: str) -> str:
     text = decoded(content, name).replace("\r\n", "\n")
     refuse_control_characters(text, name)
-    if file == STDIN and not text.strip():
+    if name == STDIN_NAME and not text.strip():
         reason = "empty: check the program before the pipe, which may have failed"
         raise DefinitionError(DefinitionProblem(reason, source=name, code="file-empty"))
     return text

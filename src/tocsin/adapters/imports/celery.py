@@ -16,6 +16,7 @@ from .python_values import (
     Unknown,
     Values,
     assigned,
+    constant_keys,
     dotted,
     given_as,
     is_static,
@@ -141,11 +142,7 @@ class _Reader:
         return False
 
     def _add_settings(self, node: ast.Dict, block: str) -> None:
-        settings = {
-            key.value: value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and isinstance(key.value, str)
-        }
+        settings = constant_keys(node)
         for name in sorted(settings.keys() & _SCHEDULES):
             self._add_all_of(settings[name], block)
             self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
@@ -206,12 +203,8 @@ class _Reader:
         reported = {line for line, _ in self.unread}
         for node in ast.walk(self.module):
             match node:
-                case ast.Dict(keys=keys, values=values):
-                    parts = {
-                        each.value: value
-                        for each, value in zip(keys, values, strict=True)
-                        if isinstance(each, ast.Constant)
-                    }
+                case ast.Dict():
+                    parts = constant_keys(node)
                 case ast.Call(keywords=keywords):
                     parts = {each.arg: each.value for each in keywords}
                 case _:

@@ -303,7 +303,7 @@ def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None
     if set_cron(draft, text, VIXIE) and set_timezone(draft, entry.environment.get("CRON_TZ") or zone.name):
         # Cron runs a fixed time once through every change of the clocks, soon after a gap. An entry with `*` in its minute or
         # hour follows the clocks.
-        set_clock_changes(draft, now, lambda _: {"fold": "both"} if is_wild else {"gap": "shift"})
+        set_clock_changes(draft, now, {"fold": "both"} if is_wild else {"gap": "shift"})
 
 
 def _report(draft: Draft, entry: Entry) -> None:

@@ -152,7 +152,7 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now
         return
     if set_cron(draft, text, ROBFIG) and set_timezone(draft, zone or default_zone.name):
         fold = "Kubernetes runs it twice when the clocks repeat its time, Tocsin once"
-        set_clock_changes(draft, now, lambda _: {"fold": "both"}, fixed_fold=fold)
+        set_clock_changes(draft, now, {"fold": "both"}, fixed_fold=fold)
 
 
 def _set_every(draft: Draft, text: str) -> None:

@@ -106,6 +106,12 @@ def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
             yield from (value for key, value in parts if isinstance(key, ast.Constant) and key.value in names)
 
 
+def constant_keys(node: ast.Dict) -> dict[Any, ast.expr]:
+    """Return the values of a mapping by those of its keys that are constants."""
+    parts = zip(node.keys, node.values, strict=True)
+    return {key.value: value for key, value in parts if isinstance(key, ast.Constant)}
+
+
 def setting_name(node: ast.expr) -> str:
     """Return the last part of a name, or the key of `conf["beat_schedule"]`."""
     match node:

@@ -1,19 +1,17 @@
 """`tocsin sql`: statements about jobs."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...adapters.files.text_files import decoded, read_bytes
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...adapters.files.text_files import STDIN, STDIN_NAME, decoded, read_source
+from ...domain.definition import JobDefinition
 from ...domain.ledger import JobNotFound
 from ...domain.statements import Statement, read_statements
 from ...domain.statements.reader import MAX_CHARACTERS
@@ -103,10 +101,5 @@ def _text(statement: str | None, file: str | None) -> str:
         )
     if statement is not None:
         return statement
-    if file != "-":
-        return decoded(read_bytes(Path(file or ""), MAX_BYTES), file or "")
-    content = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        reason = f"larger than {MAX_BYTES:,} bytes"
-        raise DefinitionError(DefinitionProblem(reason, source="standard input", code="file-too-large"))
-    return decoded(content, "standard input")
+    source = file or ""
+    return decoded(read_source(source, MAX_BYTES), STDIN_NAME if source == STDIN else source)
