@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
 from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized, RequestRefused
+from ..services.definition_settings import UnheardStreams
 from ..services.installation_operator import OpenHistory
 from ..services.operator import Operator, opened_once
 from ..settings import Settings
 from ..subjects import Stream
 
 if TYPE_CHECKING:  # a command over HTTP imports no client of NATS
-    from ..services.definition_settings import UnheardStreams
     from ..services.health import Status
     from ..services.queues import ListJobs, QueueDetails
     from .installation import Installation
@@ -93,9 +93,8 @@ async def status_of(installation: "Installation") -> "Status":
     return await health.status(health_target(installation))
 
 
-async def unheard_streams_of(installation: "Installation") -> "UnheardStreams":
+async def unheard_streams_of(installation: "Installation") -> UnheardStreams:
     """Return the streams that no trigger can hear; none if the server does not answer."""
-    from ..services.definition_settings import UnheardStreams  # noqa: PLC0415 - few operations need it
     from ..services.health.unheard_triggers import unheard_streams  # noqa: PLC0415
     from .provision import health_target  # noqa: PLC0415
 

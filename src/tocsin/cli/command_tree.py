@@ -1,7 +1,9 @@
 """The commands of the program, imported at their first use, and the root command."""
 
+import json
 import re
 import sys
+import traceback
 from collections import UserDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typing_extensions import override
 
 from .. import telemetry
+from ..domain.text import printable_lines
 from .runtime.errors import Exit
 
 Command: TypeAlias = TyperCommand | TyperGroup
@@ -270,11 +273,7 @@ def _is_file(value: str) -> bool:
 
 
 def _report(error: Exception, args: Sequence[str]) -> Exit:
-    import json  # noqa: PLC0415 - only a failure needs them
-    import traceback  # noqa: PLC0415
-
-    from ..domain.text import printable_lines  # noqa: PLC0415
-    from .runtime.error_report import failure_of  # noqa: PLC0415
+    from .runtime.error_report import failure_of  # noqa: PLC0415 - only a failure needs it
 
     failure = failure_of(error)
     if _value(args, "--log-level") == "debug":

@@ -8,6 +8,7 @@ import typer
 from rich.text import Text
 
 from .. import __version__
+from ..domain.formats.document import listed, nearest
 from ..domain.ids import notification_id
 from ..domain.notification import Kind, Notification
 from ..ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
@@ -89,8 +90,6 @@ async def _send(session: Session, name: str) -> Notification:
     settings = session.settings()
     channels = settings.notifications.channels
     if name not in channels:
-        from ..domain.formats.document import listed, nearest  # noqa: PLC0415 - only this failure needs it
-
         suggestion = nearest(name, channels)
         hint = f", did you mean {suggestion!r}?" if suggestion else ""
         known = (

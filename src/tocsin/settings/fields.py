@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 from ..domain import duration
 from ..domain.agent import checked_shards
 from ..domain.documented_model import DocumentedModel
+from ..domain.schedule import validate_timezone
 
 
 def must(accepts: Callable[[str], object], reason: str) -> AfterValidator:
@@ -34,12 +35,6 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"`{twice[0]}` is listed twice")
     return names
-
-
-def _zone(name: str) -> str:
-    from ..domain.schedule import validate_timezone  # noqa: PLC0415 - most settings name no zone
-
-    return validate_timezone(name)
 
 
 _OWN_PARAMETERS = frozenset(
@@ -81,7 +76,7 @@ ParameterName: TypeAlias = Annotated[
 ]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
-ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
+ScheduleZone: TypeAlias = Annotated[str, AfterValidator(validate_timezone)]
 Token: TypeAlias = Annotated[
     str, form(r"[a-z][a-z0-9-]*", "must be one token of small letters, digits and hyphens, the first a letter")
 ]

@@ -12,6 +12,7 @@ from ...domain.events import TriggerKind
 from ...domain.execution_record import Status
 from ...ports import ExecutionRow
 from ...ports.queries import ExecutionQuery, ExecutionSort
+from ...services.operations.execution_output import output_if_readable
 from ...services.operations.execution_requests import Cancellation
 from ...services.operator import Operator
 from ..input.values import Reason, instant
@@ -20,7 +21,8 @@ from ..output.tables import this_year, unique_beginnings
 from ..runtime.event_loop import run, serve
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, page_size, print_page, read_page
 from ..runtime.session import Session
-from .fan_out import on_each
+from .fan_out import FanOutDetails, on_each
+from .page import ExecutionDetails, as_json, line_of, page
 
 FOLLOW_INTERVAL_S: Final = 1.0
 """The time between two reads of `logs --follow`; workers send lines twice a second."""
@@ -35,9 +37,6 @@ def show(session: Session, execution_id: Id) -> None:
 
     Example: `tocsin executions show 0193a5b0`
     """
-    from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
-    from .fan_out import FanOutDetails  # noqa: PLC0415 - see above
-    from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
 
     async def read(operator: Operator) -> ExecutionDetails | FanOutDetails:
         match = await operator.execution(execution_id)
@@ -71,8 +70,6 @@ def logs(
 
 
 async def _print_lines(session: Session, execution_id: str, *, is_followed: bool) -> None:
-    from .page import line_of  # noqa: PLC0415 - see above
-
     place, was_over = 0, not is_followed
     async with session.operator() as operator:
         while True:

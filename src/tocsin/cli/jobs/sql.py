@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
@@ -18,13 +18,11 @@ from ...domain.statements.reader import MAX_CHARACTERS
 from ...domain.text import printable_lines
 from ...services.operator import Operator
 from ...services.statements import StatementResult, defined_jobs
+from ...services.unserved import Unserved
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.session import Session
 from .apply import unserved_by, unserved_json, warn
-
-if TYPE_CHECKING:
-    from ...services.unserved import Unserved
 
 MAX_BYTES: Final = 4 * MAX_CHARACTERS
 
@@ -55,7 +53,7 @@ def sql(
 
 async def _carry_out(
     session: Session, statements: Sequence[Statement], reason: str | None, operator: Operator
-) -> "tuple[list[StatementResult], list[Unserved]]":
+) -> tuple[list[StatementResult], list[Unserved]]:
     """Return all results, and what the defined jobs need and no worker serves.
 
     Each result is printed as soon as it is known, unless the output is JSON.
@@ -75,7 +73,7 @@ async def _carry_out(
     return results, await _unserved(session, operator, results)
 
 
-async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> "list[Unserved]":
+async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> list[Unserved]:
     definitions: list[JobDefinition] = []
     for name in defined_jobs(results):
         with suppress(JobNotFound):  # a later statement dropped it

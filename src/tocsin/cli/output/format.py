@@ -17,6 +17,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from ...domain.events import as_model
+from ...domain.schedule.clock_changes import local_time
 from ...domain.text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
@@ -207,8 +208,6 @@ def local(at: datetime | None) -> str:
 
 def zoned(at: datetime | None, timezone: str) -> str:
     """Format an instant on the wall clock of a time zone, with its offset."""
-    from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415 - few commands need the calendar
-
     return "" if at is None else local_time(timezone, at).isoformat(" ", "seconds")
 
 

@@ -17,7 +17,7 @@ from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, until_done
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session
-from .builtin_worker import BuiltinFunctions, Secrets
+from .builtin_worker import BuiltinFunctions, Secrets, allow, builtin_worker, offer
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -178,7 +178,6 @@ def worker(
     """
     from ...app.application import given_settings  # noqa: PLC0415 - only this command needs it
     from ..input.objects import load_worker  # noqa: PLC0415
-    from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
     session.log("info")
     if target is None:

@@ -26,6 +26,7 @@ from ...ports import (
     OutdatedState,
     Unreachable,
 )
+from ...ports.errors import StoreUnavailable
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, OperationError
 from ...services.operator import ApiUnavailable, NotServed
@@ -127,7 +128,6 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
-    from ...ports.errors import StoreUnavailable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
     yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, InstallationNotEmpty), Exit.NO, "{}"
