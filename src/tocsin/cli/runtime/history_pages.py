@@ -3,21 +3,19 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
 from ...ports import DeadLetterRow, ExecutionRow
 from ...ports.queries import MAX_LIMIT, USUAL_LIMIT, DeadLetterQuery, ExecutionQuery, Page, every
+from ...services.notifications import NotificationRow
 from ...services.operator import Operator
 from ..output.tables import Brief, print_table
 from .errors import UsageError
 from .session import Session
 
-if TYPE_CHECKING:
-    from ...services.notifications import NotificationRow
-
-Row = TypeVar("Row", ExecutionRow, DeadLetterRow, "NotificationRow")
+Row = TypeVar("Row", ExecutionRow, DeadLetterRow, NotificationRow)
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
 
 Job: TypeAlias = Annotated[str | None, typer.Option(help="Filter by job.")]
