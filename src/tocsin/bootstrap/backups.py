@@ -98,22 +98,27 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
 
 async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: timedelta = PATIENCE) -> Verification:
     """Read a whole backup: compare its files with the manifest, and audit its log."""
-    if isinstance(place, Path):
-        return await verify_backup(place, patience=patience, takes=takes)
-    async with _store(settings, place) as store:
-        with _temporary_folder() as folder:
-            await download_backup(store, folder)
-            return await with_unnamed(store, await verify_backup(folder, patience=patience, takes=takes))
+    async with _local(settings, place) as (folder, store):
+        verification = await verify_backup(folder, patience=patience, takes=takes)
+        return verification if store is None else await with_unnamed(store, verification)
 
 
 async def restore_backup(installation: Installation, place: BackupPlace) -> BackupManifest:
     """Restore a backup into a NATS that has no stream of the installation."""
+    async with _local(installation.settings, place) as (folder, _):
+        return await _restore_folder(installation, folder)
+
+
+@asynccontextmanager
+async def _local(settings: Settings, place: BackupPlace) -> AsyncIterator[tuple[Path, BackupStore | None]]:
+    """Yield a folder with a backup, and the store outside from which it was copied."""
     if isinstance(place, Path):
-        return await _restore_folder(installation, place)
-    async with _store(installation.settings, place) as store:
+        yield place, None
+        return
+    async with _store(settings, place) as store:
         with _temporary_folder() as folder:
             await download_backup(store, folder)
-            return await _restore_folder(installation, folder)
+            yield folder, store
 
 
 async def _restore_folder(installation: Installation, folder: Path) -> BackupManifest:

@@ -184,7 +184,7 @@ ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]
 
 
 def _page(url: str) -> str:
-    if not is_http_url(url) or any(character in url for character in " ?#"):
+    if not is_http_url(url) or any(character in url for character in "?#"):
         raise ValueError("must be a URL without a query, such as `https://tocsin.example.com`")
     return url.rstrip("/")
 

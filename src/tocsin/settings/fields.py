@@ -100,7 +100,7 @@ def _names_a_server(url: str, schemes: Collection[str]) -> bool:
 
 
 def is_http_url(url: str) -> bool:
-    return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable()
+    return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable() and " " not in url
 
 
 def is_loopback(host: str) -> bool:

@@ -205,10 +205,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
 
 
 def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Settings:
-    """Return the settings of a program with values of the command line.
-
-    `options`: the values by path; None: the option is not set.
-    """
+    """Return the settings of a program with values of the command line by path."""
     given = {path: value for path, value in options.items() if value is not None}
     values = _set_fields(settings)
     for path, value in given.items():

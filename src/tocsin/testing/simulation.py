@@ -263,7 +263,8 @@ class Simulation:
             JobNotFound: the job never existed.
         """
         self._record.read()
-        self._require(job)
+        if job is not None and not self._record.knows(job):
+            raise JobNotFound(job)
         found = [each for each in self._record.executions.values() if job is None or each.job == job]
         return sorted(found, key=lambda each: each.scheduled_time)
 
@@ -308,10 +309,6 @@ class Simulation:
         """
         completed = [each.execution_id for each in self.executions(job) if each.status == "completed"]
         return [self._record.outcome(id_).value() for id_ in completed]
-
-    def _require(self, job: str | None) -> None:
-        if job is not None and not self._record.knows(job):
-            raise JobNotFound(job)
 
     async def apply(self, *definitions: JobDefinition) -> None:
         """Create or change jobs.

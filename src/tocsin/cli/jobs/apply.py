@@ -60,12 +60,15 @@ def apply(
     Example: `tocsin jobs apply -f jobs.yaml --prune`
     """
     definitions = read(session.settings(), file or [], owner)
-    pruned = owners_of(definitions, owner) if prune else ()
+    plan = partial(_plan, settings=session.settings(), definitions=definitions, owner=owner, prune=prune)
+    carry_out_plan(session, definitions, plan, dry_run=dry_run, yes=yes)
 
-    async def make_plan(operator: Operator) -> Plan:
-        return await operator.plan(await with_defaults(operator, definitions, session.settings()), prune=pruned)
 
-    carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)
+async def _plan(
+    operator: Operator, settings: Settings, definitions: Sequence[JobDefinition], owner: str, *, prune: bool
+) -> Plan:
+    complete = await with_defaults(operator, definitions, settings)
+    return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
 
 
 def apply_app(
@@ -130,12 +133,8 @@ def diff(
         _diff_revisions(session, job, first, second)
         return
     definitions = read(session.settings(), file or [], owner)
-
-    async def read_plan(operator: Operator) -> Plan:
-        complete = await with_defaults(operator, definitions, session.settings())
-        return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
-
-    plan = session.ask(read_plan)
+    settings = session.settings()
+    plan = session.ask(lambda operator: _plan(operator, settings, definitions, owner, prune=prune))
     session.output.answer(as_json(plan), lambda: lines(plan))
     if plan.has_differences:
         raise typer.Exit(Exit.NO)

@@ -218,7 +218,11 @@ def _page(explanation: Explanation) -> list[RenderableType]:
         Text(explanation.meaning, style="bold"),
         Text("   ".join(explanation.expressions), style="cyan"),
         *(Text(warning, style="yellow") for warning in explanation.warnings),
-        *(Text(change, style="dim") for change in explanation.clock_changes if not _is_warned_of(explanation, change)),
+        *(
+            Text(change, style="dim")
+            for change in explanation.clock_changes
+            if not any(warning.startswith(change) for warning in explanation.warnings)
+        ),
         *(Text(occurrence) for occurrence in occurrences),
         *([] if explanation.next else [Text("it never fires again", style="yellow")]),
     ]
@@ -228,10 +232,6 @@ def _clock(at: datetime) -> str:
     """Format a time with its offset, and milliseconds as in `@every 1.5s`."""
     fraction = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
     return f"{at:%a %Y-%m-%d %H:%M:%S}{fraction} {at:%z}"
-
-
-def _is_warned_of(explanation: Explanation, change: str) -> bool:
-    return any(warning.startswith(change) for warning in explanation.warnings)
 
 
 SHOWN: Final = 3

@@ -54,10 +54,7 @@ def sql(
 async def _carry_out(
     session: Session, statements: Sequence[Statement], reason: str | None, operator: Operator
 ) -> tuple[list[StatementResult], list[Unserved]]:
-    """Return all results, and what the defined jobs need and no worker serves.
-
-    Each result is printed as soon as it is known, unless the output is JSON.
-    """
+    """Return all results, each printed at once, and what no worker serves."""
     results: list[StatementResult] = []
     for number, statement in enumerate(statements, 1):
         try:
