@@ -200,10 +200,6 @@ class Declarations:
         """Start without jobs.
 
         `defaults`: fields of jobs that do not write them. `calendars`: for jobs to name.
-
-        Raises:
-            DefinitionError: the name or a calendar is invalid.
-            ExtraNotInstalled: a calendar needs the extra `calendars`.
         """
         if not is_name(name):
             reason = (

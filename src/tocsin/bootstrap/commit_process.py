@@ -78,10 +78,7 @@ class Passes(Protocol):
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
-    """Return the filters of stages over a stream of inputs, each once.
-
-    Reports are stored alone and in lists.
-    """
+    """Return the filters of stages over a stream, each once, with lists of reports."""
     filters = dict.fromkeys(
         filter_
         for stage in stages

@@ -135,10 +135,7 @@ def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundSt
 
 
 def _report_idle(names: Collection[str], *, is_alone: bool) -> None:
-    """Log the stages that do not run without a setting.
-
-    This is a warning if no other stage runs in this process.
-    """
+    """Log stages that lack a setting, as a warning if no other runs."""
     log = _log.warning if is_alone else _log.debug
     for stage in STAGES:
         if stage.name in names:

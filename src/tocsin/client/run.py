@@ -223,10 +223,7 @@ class Run:
         return found if found.is_over else None
 
     async def _find(self, execution_id: str) -> ExecutionMatch | Outcome | None:
-        """Return an execution from the log, the archive or the history.
-
-        None: it is not planned yet.
-        """
+        """Return an execution from log, archive or history; None: it is not planned yet."""
         operator, _ = self._open()
         try:
             match = await operator.execution(execution_id)

@@ -108,10 +108,7 @@ class AppRunner:
         return []
 
     async def _registered(self, changes: list[Path]) -> AppVersion | None:
-        """Import the application and register its jobs.
-
-        None: it is wrong, or its files changed meanwhile.
-        """
+        """Import the application and register its jobs; None: it is wrong or has changed."""
         while len(self._draining) >= MAX_DRAINING:
             await asyncio.wait(self._draining, return_when=asyncio.FIRST_COMPLETED)
         version = None

@@ -142,10 +142,7 @@ def _reloads(target: str | None, reload: bool | None) -> bool:
 
 
 def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], settings: "Settings") -> "Worker":
-    """Return the worker with built-in functions and secrets.
-
-    Without a worker, return one that reads all queues of the settings.
-    """
+    """Return the worker, by default of all queues, with built-in functions and secrets."""
     worker = worker or builtin_worker(builtin, settings.matched_queues, None)
     offer(worker, builtin, settings.builtin)
     allow(worker, secrets)

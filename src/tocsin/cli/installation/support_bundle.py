@@ -166,8 +166,5 @@ async def _page(url: str) -> bytes:
 
 
 def is_ours(page: bytes) -> bool:
-    """Return whether a page has a sample of Tocsin, such as `tocsin_build_info`.
-
-    A port of the settings may be that of another program, such as 9090 of Prometheus.
-    """
+    """Return whether a page has a sample of Tocsin, such as `tocsin_build_info`."""
     return re.search(rb"^tocsin_", page, re.MULTILINE) is not None

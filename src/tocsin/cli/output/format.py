@@ -182,10 +182,7 @@ def is_interactive() -> bool:
 
 
 def encoded(data: object, *, indent: int | None = None) -> str:
-    """Encode data as JSON with ISO 8601 times in UTC.
-
-    Characters that do not print are escaped.
-    """
+    """Encode data as JSON, with times in UTC, and with characters that print."""
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
     text = json.dumps(data, indent=indent, ensure_ascii=not is_unicode, default=_plain)
     return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text)
@@ -196,10 +193,7 @@ def state(name: str) -> Text:
 
 
 def local(at: datetime | None) -> str:
-    """Format an instant in the local time zone, to the millisecond.
-
-    A whole second has no fraction.
-    """
+    """Format an instant in the local time zone, to the millisecond if it has any."""
     if at is None:
         return ""
     milliseconds = f".{at.microsecond // 1_000:03}" if at.microsecond else ""

@@ -111,10 +111,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
 
 
 def _of_the_outside() -> Iterator[_Row]:
-    """Yield the errors of modules that only some commands import.
-
-    Importing them at the top of this module would slow down every command.
-    """
+    """Yield the errors of modules that only some commands import, for a fast start."""
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.provision_errors import MessagesAtRisk, ProvisionError  # noqa: PLC0415
     from ...adapters.nats.backup.errors import (  # noqa: PLC0415

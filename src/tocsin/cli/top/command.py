@@ -65,10 +65,7 @@ async def _show(session: Session, interval: float) -> None:
 
 @contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Write no log lines to a terminal within the block.
-
-    They would overwrite the screen, or report the reads that its end interrupts.
-    """
+    """Write no log lines over the screen within the block."""
     root = logging.getLogger()
     handlers = root.handlers
     if sys.stderr.isatty():

@@ -21,10 +21,7 @@ _HOUR_S: Final = 3_600
 
 
 def plain(value: object, most: int = MAX_CELL) -> str:
-    """Return the first line of a value's text, cut to `most` characters.
-
-    Characters that do not print are escaped.
-    """
+    """Return the first line of a text, cut to `most` characters, with escapes."""
     text = str(value)
     line = text[: most + 1].partition("\n")[0]
     return printable(line if len(line) == len(text) <= most else f"{line[: most - 1]}…")

@@ -101,10 +101,7 @@ def shown(line: Line) -> Text:
 
 
 class Question(ModalScreen[str | None]):
-    """A dialog for a confirmation and a reason.
-
-    Its result is the reason, which may be empty; None: the user declined.
-    """
+    """A dialog for a confirmation and a reason; None: the user declined."""
 
     DEFAULT_CSS = f"Question {{ {_STYLE} }}"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Cancel")]
