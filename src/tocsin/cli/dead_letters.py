@@ -20,7 +20,7 @@ from ..ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ..services.operations.dead_letter_lookup import Letter
 from ..services.operations.dead_letters import Replay, Resolution
 from ..services.operator import Operator
-from .executions.fan_out import on_each
+from .executions.commands import on_each
 from .executions.page import attempts_table
 from .input.values import Reason, Yes, check, confirm, instant, json_of
 from .input.values import rate as rate_of

@@ -19,8 +19,7 @@ from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
 from ..runtime.session import Session
 from .head import MAX_LINE, head_of, plain
-from .panels import Panel, panels_of
-from .readers import MAX_ROWS, Listing
+from .panels import MAX_ROWS, Listing, Panel, panels_of
 
 
 def top(

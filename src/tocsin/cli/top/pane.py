@@ -21,8 +21,7 @@ from ..executions.commands import FOLLOW_INTERVAL_S
 from ..executions.page import line_of
 from .head import failure_text, plain
 from .operator_thread import OperatorThread
-from .panels import Panel, Row
-from .readers import Listing
+from .panels import Listing, Panel, Row
 
 KEYS: Final = {
     "1 2 3 4": "show a table",
