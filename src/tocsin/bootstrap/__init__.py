@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from .backups import create_backup, restore_backup
     from .installation import Installation, await_log, connect, is_set_up
-    from .process_metrics import process_metrics_served
     from .provision import health_target, initialize
     from .stage_runner import STAGE_NAMES, rebuild_history, run_stages
     from .workers import connect_worker, worker_connection
@@ -25,7 +24,6 @@ __all__ = [
     "health_target",
     "initialize",
     "is_set_up",
-    "process_metrics_served",
     "rebuild_history",
     "restore_backup",
     "run_stages",
@@ -35,7 +33,6 @@ __all__ = [
 _MODULES: Final = {
     "backups": ("create_backup", "restore_backup"),
     "installation": ("Installation", "await_log", "connect", "is_set_up"),
-    "process_metrics": ("process_metrics_served",),
     "provision": ("health_target", "initialize"),
     "stage_runner": ("STAGE_NAMES", "rebuild_history", "run_stages"),
     "workers": ("connect_worker", "worker_connection"),
