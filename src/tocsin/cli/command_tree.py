@@ -24,10 +24,20 @@ Command: TypeAlias = TyperCommand | TyperGroup
 
 _FILE: Final = re.compile("FILE|FOLDER|PLACE|MODULE")
 """A part of the metavar of an argument that names files."""
-HINT: Final = (
-    "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
-    "--log-level LEVEL · --log-format FORMAT"
-)
+_GLOBAL: Final = {
+    "--nats": "URL",
+    "--server": "URL",
+    "--token": "TOKEN",
+    "--config": "FILE",
+    "--data-dir": "FOLDER",
+    "--root": "TOKEN",
+    "--output": "table|json",
+    "--log-level": "LEVEL",
+    "--log-format": "FORMAT",
+}
+"""Global options, each with its value."""
+GLOBAL: Final = frozenset(_GLOBAL) | {"-o"}
+HINT: Final = "Before or after any command: " + " · ".join(f"{option} {value}" for option, value in _GLOBAL.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,21 +211,6 @@ COMMANDS: Final[Tree] = {
     "version": "installation.commands:version",
 }
 """By name, in the order of the help: a group, or `module:function` with a module path below `tocsin.cli`."""
-
-
-GLOBAL: Final = (
-    "--nats",
-    "--server",
-    "--token",
-    "--config",
-    "--data-dir",
-    "--root",
-    "--output",
-    "-o",
-    "--log-level",
-    "--log-format",
-)
-"""Global options; each takes a value."""
 
 
 class Commands(LazyGroup):

@@ -133,8 +133,9 @@ class LoopThread(Generic[C]):
             while (row := self.call(anext, rows, _END)) is not _END:
                 yield row  # type: ignore[misc] # it is not `_END`
         finally:
-            with suppress(ClientClosed):
-                self.call(_end, rows)
+            if isinstance(rows, AsyncGenerator):
+                with suppress(ClientClosed):
+                    self.call(rows.aclose)
 
     def _run(self, opened: "Future[C]") -> None:
         try:
@@ -168,8 +169,3 @@ def _park_all() -> None:
 
 
 atexit.register(_park_all)
-
-
-async def _end(rows: AsyncIterator[T]) -> None:
-    if isinstance(rows, AsyncGenerator):
-        await rows.aclose()

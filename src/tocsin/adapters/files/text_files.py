@@ -3,7 +3,7 @@
 import re
 import sys
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from ...domain.definition import DefinitionError, DefinitionProblem
 
@@ -30,11 +30,11 @@ def read_bytes(path: Path, most: int) -> bytes:
     return content
 
 
-def read_source(source: str, most: int, stdin: BinaryIO | None = None) -> bytes:
+def read_source(source: str, most: int) -> bytes:
     """Return the content of a file, or of standard input (`-`), of at most `most` bytes."""
     if source != STDIN:
         return read_bytes(Path(source), most)
-    content = (stdin or sys.stdin.buffer).read(most + 1)
+    content = sys.stdin.buffer.read(most + 1)
     if len(content) > most:
         raise _refused(STDIN_NAME, f"larger than {most:,} bytes", code="file-too-large")
     return content

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any, BinaryIO, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from ...domain.definition import DefinitionError, DefinitionProblem, shorten
 from ...domain.formats.reader import read_job
@@ -70,7 +70,6 @@ def import_files(
     now: datetime,
     timezone: str | None = None,
     is_system: bool | None = None,
-    stdin: BinaryIO | None = None,
 ) -> JobFile:
     """Return the job file for some files of one kind, and the report about it.
 
@@ -94,7 +93,7 @@ def import_files(
     names = [STDIN_NAME if file == STDIN else file for file in files]
     for file, name in zip(files, names, strict=True):
         try:
-            text = _text(read_source(file, MAX_BYTES.get(kind, 1_048_576), stdin), name)
+            text = _text(read_source(file, MAX_BYTES.get(kind, 1_048_576)), name)
             read.append(readers[kind](text, name, zone=zone, now=now))
         except DefinitionError as error:
             problems.extend(_placed(problem, name) for problem in error.problems)
