@@ -40,7 +40,7 @@ from ..domain.definition.step import Callback
 from ..domain.formats import with_calendars
 from ..worker import Context, Worker
 from .errors import SignatureError
-from .job import Graph, Job, default_name, graph_input, read_definition
+from .job import Graph, Job, graph_input, read_definition
 from .signature import Signature
 from .trace import Step, trace_steps
 
@@ -361,7 +361,7 @@ class Declarations:
             reason = f"this is the job `{function.name}` already. Decorate it once; for another job, decorate another function."
             raise SignatureError("not-a-function", function.function.__qualname__, reason)
         signature = Signature.of(function)
-        return signature, default_name(function) if name is None else name
+        return signature, function.__name__.replace("_", "-") if name is None else name
 
     def _read(
         self,

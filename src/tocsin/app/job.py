@@ -114,11 +114,6 @@ class Graph(Job[P, R]):
         return self.function(*args, **kwargs)
 
 
-def default_name(function: Callable[..., object]) -> str:
-    """Return the default name of a job: that of the function, with hyphens."""
-    return function.__name__.replace("_", "-")
-
-
 def graph_input(signature: Signature, written: object) -> object:
     """Return the input of a graph's job, with the defaults of its function.
 

@@ -306,7 +306,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     names = [name for name in reader.zones if isinstance(name, str)]
     zone_name = names[-1] if names else zone.name
     read_lines = {line for line, _ in reader.unread}.union(entry.line for entry in reader.entries)
-    report_unfollowed(reader.module, drafted, is_read=lambda _: False, lines=read_lines)
+    report_unfollowed(reader.module, drafted, read=(), lines=read_lines)
     for line, name in reader.elsewhere:
         said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
         drafted.add("call-not-followed", said, line)
