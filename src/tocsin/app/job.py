@@ -140,7 +140,7 @@ def read_definition(
     """Return the definition of a job from the fields of its decorator.
 
     `written`: the fields of the decorator. `given`: fields that the application sets. `defaults`: fields of the
-    application, for those that are not written.
+    application, for fields that are not written.
     """
     if "timezone" not in written and zone_in(str(written.get("schedule") or "")):
         defaults = {name: value for name, value in defaults.items() if name != "timezone"}

@@ -65,7 +65,7 @@ class Trace:
         self.steps[-1]["callback"] = kind
 
     def refuse(self, reason: str) -> NoReturn:
-        """Refuse what the function does, with the line where it does so."""
+        """Refuse an act of the function, with its line."""
         raise UntraceableError(f"{place(self._code)}: {reason}")
 
     def _name(self, step: "Step[..., Any]") -> str:
@@ -182,7 +182,7 @@ def _lacks_loop(error: Exception) -> bool:
 
 
 def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
-    """Yield the steps to whose results bindings refer."""
+    """Yield the steps with results to which bindings refer."""
     for binding in bindings:
         if isinstance(binding, list):
             yield from _upstream(binding)

@@ -111,7 +111,7 @@ async def restore_backup(installation: Installation, place: BackupPlace) -> Back
 
 @asynccontextmanager
 async def _local(settings: Settings, place: BackupPlace) -> AsyncIterator[tuple[Path, BackupStore | None]]:
-    """Yield a folder with a backup, and the store outside from which it was copied."""
+    """Yield a folder with a backup, and the store outside that had it."""
     if isinstance(place, Path):
         yield place, None
         return
@@ -186,7 +186,7 @@ async def _recorded(installation: Installation) -> int:
 
 
 def settings_digest(settings: Settings) -> str:
-    """Return a digest of the settings, without secrets and without those of the place."""
+    """Return a digest of the settings, without secrets and settings of the place."""
     kept = {
         path: value
         for path, value in shown(settings).items()

@@ -197,7 +197,7 @@ def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationCh
 
 
 def _refuse_nats(settings: Settings) -> None:
-    """Refuse settings whose effect is on NATS."""
+    """Refuse settings with an effect on NATS."""
     problems = [
         DefinitionProblem(
             "an installation in memory has no NATS, so no executor outside can take tasks; use another transport or a server",

@@ -171,7 +171,7 @@ async def _register(operator: Operator, parts: Parts, settings: Settings) -> Non
 def operator_in_memory(
     installation: InMemoryInstallation, by: Actor | None, *, history: OpenHistory | None = None
 ) -> Operator:
-    """Return the operator of an installation in memory. `history`: None opens that of its recorder."""
+    """Return the operator of an installation in memory. `history`: None: its recorder's."""
 
     async def queues(_: object) -> Any:  # noqa: ANN401 - it raises
         raise NotInMemory("the list of queues")

@@ -172,7 +172,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
 
 
 def _access(stage: AnyStage) -> Access:
-    """Return a stage's access, with what every stage needs.
+    """Return a stage's access, with the access that every stage needs.
 
     It shows the foreign messages that it meets, and stores a dead letter for a message that it cannot read.
 

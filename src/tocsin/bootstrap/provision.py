@@ -76,7 +76,7 @@ def _followers(settings: Settings) -> dict[str, list[DurableSpec]]:
 
 
 def durables_of(settings: Settings) -> list[DurableSpec]:
-    """Return every durable of an installation: those of its stages and that of MQ executors."""
+    """Return every durable of an installation: of its stages and of MQ executors."""
     return durable_specs(
         [subscription.spec(settings) for _, subscription in _subscriptions(settings)],
         bridge=bool(settings.bridged_queues),
@@ -86,7 +86,7 @@ def durables_of(settings: Settings) -> list[DurableSpec]:
 
 
 def health_target(installation: Installation) -> HealthTarget:
-    """Return what `services.health` examines of an installation."""
+    """Return the parts of an installation that `services.health` examines."""
     settings = installation.settings
     durables = durables_of(settings)
     return HealthTarget(

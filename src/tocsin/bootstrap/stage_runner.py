@@ -92,7 +92,7 @@ class _Broker(NatsBroker):
 
 
 def context_of(ports: Ports, key: bytes) -> StageContext:
-    """Return the context of stages with what each process has; `replace` adds the rest."""
+    """Return the context of stages that each process has; `replace` adds the rest."""
     return StageContext(
         settings=ports.settings,
         log=ports.log,
@@ -124,7 +124,7 @@ def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
-    """Start the loops of stages, and those of every process that runs stages."""
+    """Start the loops of stages, and the loops of every process that runs stages."""
     for stage in stages:
         with telemetry.bound(stage=stage.name):  # a task copies the context
             for loop in stage.loops:

@@ -21,7 +21,7 @@ from .nats_roles import WORKER
 async def connect_worker(options: WorkerOptions, settings: Settings | None = None) -> AsyncIterator[WorkerConnection]:
     """Connect a worker over NATS.
 
-    It waits without a time limit until NATS answers. `settings`: None: those of the environment.
+    It waits without a time limit until NATS answers. `settings`: None: the settings of the environment.
     """
     settings = settings or load_settings(options={("nats", "url"): options.nats_url})
     async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:

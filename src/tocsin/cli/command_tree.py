@@ -100,7 +100,7 @@ def _command(name: str, target: str) -> Command:
 
 
 def _with_session(function: Callable[..., None]) -> Callable[..., None]:
-    """Pass the session of the context to a function whose first parameter is `session`."""
+    """Pass the session of the context to a function with the parameter `session`."""
     first, *options = signature(function).parameters.values()
     if first.name != "session":
         return function

@@ -123,7 +123,7 @@ class LoopThread(Generic[C]):
             future.cancel()  # an interrupted call, such as by Ctrl-C
 
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Yield what an asynchronous iterator of the thread's event loop yields."""
+        """Yield the items of an asynchronous iterator of the thread's event loop."""
 
         async def begin() -> AsyncIterator[T]:
             return make()

@@ -24,7 +24,7 @@ SAMPLERS: Final = tuple(f"{prefix}{name}" for name in _RATIOS for prefix in ("",
 
 
 def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
-    """Return what decides on traces; None: tracing is off, as without an endpoint."""
+    """Return the sampling of traces; None: tracing is off, as without an endpoint."""
     given = {name: text.strip() for name, text in environment.items() if name.startswith("OTEL_") and text.strip()}
     exporter = given.get(EXPORTER, "otlp")
     if given.get(DISABLED, "").lower() == "true" or not any(name in given for name in ENDPOINTS) or exporter == "none":

@@ -59,7 +59,7 @@ def _end_of_text(start: datetime, span: str, zone: tzinfo) -> datetime:
 
 
 def instant_of(at: datetime | str, zone: tzinfo) -> datetime:
-    """Return an instant in UTC; a time without an offset is that of the zone."""
+    """Return an instant in UTC; a time without an offset is in the zone."""
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)

@@ -118,7 +118,7 @@ def _placed(problem: DefinitionProblem, name: str) -> DefinitionProblem:
 
 
 def _written(kind: str, sources: Iterable[str], read: Iterable[Draftings]) -> JobFile:
-    """Return the job file for what was read from some sources.
+    """Return the job file for the drafts of some sources.
 
     Every job is checked by the rules of `jobs apply`. A job that breaks a rule is written as a comment only.
     """

@@ -21,7 +21,7 @@ class Group:
 
     @property
     def path(self) -> tuple["Group", ...]:
-        """The group and those around it, the outermost first."""
+        """The group and the groups around it, the outermost first."""
         return (*(self.parent.path if self.parent else ()), self)
 
 
@@ -111,7 +111,7 @@ def is_label(node: ast.expr) -> bool:
 
 
 def is_dag(name: str) -> bool:
-    """Return whether a name is that of `DAG`, or of a class derived from it."""
+    """Return whether a name belongs to `DAG`, or to a class derived from it."""
     return name.rpartition(".")[2][:1].isupper() and name.lower().endswith("dag")
 
 
@@ -447,7 +447,7 @@ class Graphs:
         return scope.dag or (self.dags[0] if len(self.dags) == 1 else None)
 
     def _inputs(self, node: ast.Call, scope: _Scope) -> Iterator[Task]:
-        """Yield the tasks whose results are arguments."""
+        """Yield the tasks with results that are arguments."""
         for argument in (*node.args, *(each.value for each in node.keywords if each.arg not in {"dag", "task_group"})):
             if isinstance(argument, ast.Call | ast.Name | ast.List | ast.Tuple | ast.Attribute | ast.Subscript):
                 yield from (each for each in _flat(self._of(argument, scope)) if isinstance(each, Task))

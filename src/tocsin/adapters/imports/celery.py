@@ -243,7 +243,7 @@ class _Reader:
         return isinstance(node, ast.Name) and (self.blocks.owner(node), node.id) in self.names
 
     def _add_all_of(self, node: ast.expr, block: str) -> None:
-        """Add the entries of a mapping, and report those that cannot be read."""
+        """Add the entries of a mapping, and report entries that cannot be read."""
         if self._is_other_name(node):  # those are read where they are changed
             return
         value, written = self.values.of(node), self.values.expression(node)

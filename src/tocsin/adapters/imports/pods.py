@@ -274,7 +274,7 @@ class _Variables:
 
     @classmethod
     def read(cls, draft: Draft, path: str, container: Mapping[str, Any]) -> "_Variables":
-        """Return the variables; as in Kubernetes, a value may refer to those before it."""
+        """Return the variables; as in Kubernetes, a value may refer to variables before it."""
         variables = cls(draft, path, {}, set())
         for variable in Manifest(draft, path).mappings(container, "env"):
             name = text_of(variable.get("name"))[:200]

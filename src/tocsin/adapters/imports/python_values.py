@@ -107,7 +107,7 @@ def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
 
 
 def constant_keys(node: ast.Dict) -> dict[Any, ast.expr]:
-    """Return the values of a mapping by those of its keys that are constants."""
+    """Return the values of a mapping by its constant keys."""
     parts = zip(node.keys, node.values, strict=True)
     return {key.value: value for key, value in parts if isinstance(key, ast.Constant)}
 

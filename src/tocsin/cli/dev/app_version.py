@@ -104,7 +104,7 @@ async def import_app(target: str, *, is_json: bool) -> AppVersion:
 
 
 async def _report(process: Process, reader: StreamReader, target: str) -> Document:
-    """Return what the process found in the application."""
+    """Return the report of the process about the application."""
     line = b""
     with suppress(ConnectionError):
         line = await reader.readline()

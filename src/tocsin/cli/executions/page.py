@@ -57,7 +57,7 @@ class ExecutionDetails:
         return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output, hold_ups)
 
     def progress_of(self, step: str) -> Progress | None:
-        """Return what the step's handler reported last."""
+        """Return the last report of the step's handler."""
         return self.output.progress.get(step) if self.output else None
 
     @property

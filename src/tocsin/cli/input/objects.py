@@ -26,7 +26,7 @@ class LoadedWorker(NamedTuple):
 
 
 def load_worker(target: str) -> LoadedWorker:
-    """Import the worker that `target` names, or that of the application that it names."""
+    """Import the worker, or the application with a worker, that `target` names."""
     from ... import Tocsin, Worker  # noqa: PLC0415 - only commands that run one need it
 
     candidate = _loaded(target, "worker")

@@ -206,7 +206,7 @@ async def unserved_by(session: Session, operator: Operator, definitions: Collect
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
-    """Read definitions; those that name no owner get `owner`."""
+    """Read definitions; a definition that names no owner gets `owner`."""
     sources = list(files) or ([str(settings.jobs_file)] if settings.jobs_file else [])
     if not sources:
         raise UsageError(

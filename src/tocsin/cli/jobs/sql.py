@@ -54,7 +54,7 @@ def sql(
 async def _carry_out(
     session: Session, statements: Sequence[Statement], reason: str | None, operator: Operator
 ) -> tuple[list[StatementResult], list[Unserved]]:
-    """Return all results, each printed at once, and what no worker serves."""
+    """Return all results, each printed at once, and queues and functions without a worker."""
     results: list[StatementResult] = []
     for number, statement in enumerate(statements, 1):
         try:

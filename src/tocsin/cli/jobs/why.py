@@ -164,7 +164,7 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
 
 
 def sentence(answer: Answer) -> str:
-    """Return the sentence that states the decision, and those on events of its triggers."""
+    """Return the sentences on the decision, and on events of its triggers."""
     events = "" if answer.verdict in {"fired", "before-the-job", "after-deletion"} else on_events(answer)
     return f"{_decision(answer)}{events}"
 

@@ -47,7 +47,7 @@ class Readiness:
         self._is_connected = lambda: True
 
     def missing(self) -> str | None:
-        """Return what the process still lacks; None: it is ready."""
+        """Return the reason why the process is not ready; None: it is ready."""
         if not self._is_connected():
             return "not connected to NATS"
         return None if self.started.is_set() else "starting"

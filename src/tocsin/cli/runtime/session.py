@@ -46,7 +46,7 @@ class Session:
     """The settings in the code of an application, in place of those of the environment and `tocsin.yaml`."""
 
     def settings(self, **more: object) -> Settings:
-        """Return the settings: those that are given, or else those of the environment.
+        """Return the settings of the code, or else of the environment.
 
         The values of the command line come first. `more` holds this command's own options; `section__field` names a nested setting.
         """
@@ -75,7 +75,7 @@ class Session:
         """Connect to the installation.
 
         Args:
-            settings: the settings; None: those of the session.
+            settings: None: the settings of the session.
             within: seconds to wait for the connection; None: no limit.
             checked: wait for JetStream, and verify that the installation is initialized. A worker may use no JetStream.
 
@@ -105,7 +105,7 @@ class Session:
                 raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
 
     def ask(self, work: Callable[[Operator], Awaitable[T]]) -> T:
-        """Return the answer of `work` on the operator; raise what `operator` raises."""
+        """Return the answer of `work` on the operator, with the errors of `operator`."""
 
         async def answered() -> T:
             async with self.operator() as operator:
@@ -114,7 +114,7 @@ class Session:
         return run(answered())
 
     def on_installation(self, work: "Callable[[Installation], Awaitable[T]]", *, checked: bool = True) -> T:
-        """Return the answer of `work` on the installation; raise what `installation` raises."""
+        """Return the answer of `work` on the installation, with the errors of `installation`."""
 
         async def answered() -> T:
             async with self.installation(checked=checked) as installation:

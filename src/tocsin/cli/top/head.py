@@ -61,7 +61,7 @@ def head_of(document: Mapping[str, Any]) -> Head:
 
 
 def _leader(leases: Sequence[Mapping[str, Any]] | None) -> str:
-    """Return the process whose ticker decides when jobs run."""
+    """Return the process with the leading ticker."""
     if leases is None:
         return "leader unknown"
     holder = next((lease["holder"] for lease in leases if lease["name"] == TICKER_LEASE), None)

@@ -168,7 +168,7 @@ class PanelPane(TabPane):
         return self._rows[place] if place < len(self._rows) else None
 
     def show_listing(self, listing: Listing[Any], text: str) -> None:
-        """Show what was read now, filtered by a text."""
+        """Show the items of a new read, filtered by a text."""
         self._listing, self._failure = listing, ""
         self._read_at = f"{datetime.now().astimezone():%H:%M:%S}"
         self.show(text)

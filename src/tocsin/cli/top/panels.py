@@ -99,7 +99,7 @@ class RunningReader:
 
 
 class JobReader:
-    """Reads the jobs, and the last outcomes of those `in_view`."""
+    """Reads the jobs, and the last outcomes of the jobs `in_view`."""
 
     def __init__(self, operator: Operator) -> None:
         self.in_view: Sequence[str] = ()
