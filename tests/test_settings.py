@@ -1,14 +1,11 @@
 """Settings: which place wins, what is refused and in what words, and what is never shown."""
 
-import re
 from pathlib import Path
 from typing import Protocol
 
 import pytest
 
-from tocsin import settings as settings_module
 from tocsin.settings import MASK, Settings, SettingsError, load, origins, shown, with_options
-from tocsin.settings.root import WITHOUT_EFFECT
 
 HIP62 = """
 server:  { host: 0.0.0.0, port: 8062 }
@@ -301,16 +298,6 @@ def test_fault_in_yaml_repeats_no_value(text: str, write: Write) -> None:
     refused = refusal(text, write)
     assert "not YAML" in refused
     assert "hunter2" not in refused
-
-
-def test_settings_without_effect_are_accepted_and_ignored() -> None:
-    assert set(origins(Settings())) >= WITHOUT_EFFECT
-    sources = Path(settings_module.__file__).parent.rglob("*.py")
-    source = "\n".join(path.read_text() for path in sources)
-    acted_on = {
-        field for field in WITHOUT_EFFECT if re.search(rf"\b{re.escape(field)}\b", source.replace(f'"{field}"', ""))
-    }
-    assert not acted_on, f"take them out of WITHOUT_EFFECT: {acted_on}"
 
 
 @pytest.mark.parametrize("text", ["mq_prefix: tocsin", "public_prefix: tocsin.cron", "root: cron"])

@@ -20,12 +20,12 @@ from tests.stages.world import World as Stages
 from tocsin.adapters.nats.admin.provision import Change, Mode
 from tocsin.adapters.nats.admin.provision_errors import MessagesAtRisk
 from tocsin.adapters.sql.history import SqlHistory, open_history
-from tocsin.bootstrap import Installation, Unreachable
+from tocsin.bootstrap import Installation
 from tocsin.cli import app
 from tocsin.cli.runtime.backend import Backend
 from tocsin.domain import events
 from tocsin.domain.events import Message, Recorded
-from tocsin.ports import StoredLog
+from tocsin.ports import StoredLog, Unreachable
 from tocsin.services.jobs import Registry
 from tocsin.settings import Settings
 from tocsin.subjects import INSTALLATION_KEY, Bucket

@@ -13,8 +13,8 @@ import pytest
 from tests.cli.conftest import World
 from tests.worker.given import Bench
 from tocsin import Worker, __version__
+from tocsin.cli.command_tree import hoisted
 from tocsin.cli.processes.commands import select_stages
-from tocsin.cli.runtime.command_group import hoisted
 from tocsin.cli.runtime.error_report import failure_of
 from tocsin.cli.runtime.errors import MEANINGS, Exit, UsageError
 from tocsin.ports import LogUnavailable
@@ -217,10 +217,9 @@ def test_config_show_prints_sources_and_no_secrets(world: World) -> None:
     result = world.call("config", "show", "--root", "other")
     assert "hunter2" not in result.out
     shown = world.call("config", "show", "--root", "other", "-o", "json").json
-    assert shown["root"] == {"value": "other", "origin": "command line", "has_effect": True}
-    assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml", "has_effect": True}
-    assert shown["leader.ttl"] == {"value": "4s", "origin": "default", "has_effect": True}
-    assert shown["execution.history_retention_days"]["has_effect"] is True
+    assert shown["root"] == {"value": "other", "origin": "command line"}
+    assert shown["nats.password"] == {"value": "******", "origin": "tocsin.yaml"}
+    assert shown["leader.ttl"] == {"value": "4s", "origin": "default"}
 
 
 @pytest.mark.parametrize("output", ["table", "json"])

@@ -68,11 +68,7 @@ def test_bundle_has_settings_logs_and_metrics(world: World, tmp_path: Path) -> N
     files = content(out)
     assert files["logs/1-stages.log"] == b"a line\n"
     assert files["metrics/1.txt"] == OURS
-    assert json.loads(files["settings.json"])["nats.user"] == {
-        "value": "me",
-        "origin": "tocsin.yaml",
-        "has_effect": True,
-    }
+    assert json.loads(files["settings.json"])["nats.user"] == {"value": "me", "origin": "tocsin.yaml"}
     assert PASSWORD not in str(files)
     missing = {
         name: part["missing"] for name, part in json.loads(files["bundle.json"])["files"].items() if "missing" in part

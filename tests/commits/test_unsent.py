@@ -49,7 +49,7 @@ async def test_full_stream_stops_no_other_decision() -> None:
             await loop.propose("test", [Defined(job=job, definition=definition)], expect=0)
         assert await inputs.tails(subjects.filter_for("cancel")) == [0]
         inputs.is_full = False
-        await until(lambda: not process.effects.unsent)
+        await until(lambda: not process.effects._unsent)
         stored = [recorded.subject for recorded in await inputs.load(subjects.filter_for("cancel"))]
         assert stored == [subjects.cancel(job, ID) for job in ("one", "two", "three")]
 

@@ -39,7 +39,7 @@ async def api(tmp_path: Path) -> AsyncIterator[Api]:
 
 @pytest.mark.usefixtures("modules")
 def test_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tocsin.cli.runtime.command_group.COMMANDS", {**COMMANDS, "tags": "jobs.tags:tags"})
+    monkeypatch.setattr("tocsin.cli.command_tree.COMMANDS", {**COMMANDS, "tags": "jobs.tags:tags"})
     monkeypatch.setenv("TOCSIN_DATA_DIR", str(tmp_path))
     program = Program(tmp_path)
     assert program.call("tags").out.strip() == "no tags"

@@ -19,7 +19,6 @@ from tests.system.running import Running, running
 from tocsin import Context, Worker, subjects
 from tocsin.adapters.nats.agents import NatsFetchChannel
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
-from tocsin.bootstrap.installation import report_key
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition, RetryPolicy
 from tocsin.domain.events import (
@@ -171,7 +170,7 @@ async def outside(tocsin: Running) -> None:
             found = await fetches.take([name], functions=("*",), limit=1, holder=holder, lease=lease, wait=5)
         return found[0]
 
-    channel, key = NatsFetchChannel(installation.connection, installation.names), await report_key(installation)
+    channel, key = NatsFetchChannel(installation.connection, installation.names), await installation.report_key()
     async with TaskFetches(tocsin.log, channel, clock).running() as fetches:
         await take("lost", seconds=0.2)
         await task_fetches.hand_back(tocsin.log, await take("handed-back"))

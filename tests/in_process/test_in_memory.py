@@ -13,18 +13,15 @@ from typing import Any, TypeVar
 import pytest
 
 from tocsin import Context, NonRetryableError, Worker, telemetry
-from tocsin.bootstrap import (
-    InMemoryInstallation,
-    connect_in_memory,
-    open_in_memory,
-    run_stages_in_memory,
-)
+from tocsin.bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
+from tocsin.bootstrap.workers import connection_of
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports import DeadLetterRow, ExecutionRow
 from tocsin.services.jobs import Registry
 from tocsin.settings import Queue, Settings, SettingsError
 from tocsin.settings.channels import NatsChannel, Notifications
 from tocsin.subjects import Bucket
+from tocsin.worker import Connection, Options
 
 POLL_S = 0.01
 
@@ -38,6 +35,11 @@ async def until(look: Callable[[], Awaitable[T | None]]) -> T:
         while not (found := await look()):  # noqa: ASYNC110 - nothing signals what the history has
             await asyncio.sleep(POLL_S)
     return found
+
+
+@asynccontextmanager
+async def connect_in_memory(installation: InMemoryInstallation, options: Options) -> AsyncIterator[Connection]:
+    yield connection_of(installation, installation.agents, options)
 
 
 class Running:

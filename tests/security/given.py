@@ -8,9 +8,9 @@ import pytest
 
 from tests.system.running import running
 from tocsin import Context, Worker, bootstrap
-from tocsin.bootstrap import Unreachable
 from tocsin.domain.definition import DefinitionProblem
 from tocsin.domain.events import Completed
+from tocsin.ports import Unreachable
 from tocsin.settings import Settings, SettingsError
 
 Nats = Mapping[str, Any]

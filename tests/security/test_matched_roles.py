@@ -12,7 +12,6 @@ from tests.security.server import Server
 from tests.security.test_roles import everybody
 from tocsin import Context, Worker
 from tocsin.adapters.nats.agents import NatsFetchChannel
-from tocsin.bootstrap.installation import report_key
 from tocsin.bootstrap.nats_roles import permissions
 from tocsin.domain.events import Completed, Started
 from tocsin.domain.task_fetch import Lease
@@ -91,7 +90,7 @@ async def test_api_fetches_with_no_more_than_is_granted(secured: Server, tmp_pat
         async with TaskFetches(api.log, channel, api.clock).running() as fetches:
             taken = {"limit": 1, "holder": Holder("ada", "w"), "lease": Lease(60.0), "wait": 20.0}
             [held] = await fetches.take(["default"], functions=("*",), **taken)  # type: ignore[arg-type]
-        await worker_answers.complete(api.log, held, "done", key=await report_key(api))
+        await worker_answers.complete(api.log, held, "done", key=await api.report_key())
         await tocsin.ended("job", Completed)
     assert "Violation" not in secured.log[before:]
 

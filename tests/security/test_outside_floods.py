@@ -18,7 +18,6 @@ from tests.system.running import deciding as storing
 from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.consumers.stage_router import BATCH
 from tocsin.bootstrap import Installation
-from tocsin.bootstrap.installation import report_key
 from tocsin.domain import execution
 from tocsin.domain.events import (
     Cancelled,
@@ -163,7 +162,7 @@ async def test_burst_of_reports_yields_to_others(
         connected(secured, tmp_path, "scheduler") as scheduler,
         connected(secured, tmp_path, "worker") as worker,
     ):
-        tocsin, key = Running(it), await report_key(scheduler)
+        tocsin, key = Running(it), await scheduler.report_key()
         once = {"max_attempts": 1}
         for name in ("burst", "own"):
             await tocsin.apply({"name": name, "function": "f", "overlap_policy": "allow", "retry": once})

@@ -11,7 +11,7 @@ import structlog
 
 from tests.security.server import DEADLINE, server
 from tocsin import bootstrap
-from tocsin.bootstrap import Unreachable
+from tocsin.ports import Unreachable
 from tocsin.settings import Settings
 
 

@@ -11,8 +11,10 @@ from typing import Any, Final, cast
 from zlib import crc32
 
 from tests.domain.given import KEY
-from tocsin import bootstrap, subjects, telemetry
+from tocsin import subjects, telemetry
 from tocsin.bootstrap.commits import at_the_edge, decide, split
+from tocsin.bootstrap.installation import Ports
+from tocsin.bootstrap.stage_runner import compose, context_of
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import CancelRequest, Recorded, Shard, Trigger
@@ -140,7 +142,7 @@ class Node:
         log = self._member.log
         projections = SimulatedProjections(around.buckets, around.network, process)
         stored = InMemoryStoredLog(around.server)
-        ports = bootstrap.Ports(
+        ports = Ports(
             settings=around.settings,
             stored=stored,
             log=log,
@@ -149,10 +151,8 @@ class Node:
         )
         sources = Sources(log, projections, clock)
         channel = _channel(around, process)
-        context = replace(
-            bootstrap.context_of(ports, KEY), agents=channel, fetches=channel, fold=partial(getattr, view, "fold")
-        )
-        stages = bootstrap.compose(context, self._names)
+        context = replace(context_of(ports, KEY), agents=channel, fetches=channel, fold=partial(getattr, view, "fold"))
+        stages = compose(context, self._names)
         if "recorder" in self._names:
             history = SimulatedHistory(around.history, around.network, process)
             recorder = partial(Recorder, log, cast("Any", history), clock, past=stored)

@@ -16,7 +16,6 @@ MODULES: Final = (
     "tocsin.adapters.sql",
     "tocsin.app.application",
     "tocsin.bootstrap.api_server",
-    "tocsin.bootstrap.process_metrics",
     "tocsin.bootstrap.provision",
     "tocsin.bootstrap.stage_runner",
     "tocsin.bootstrap.workers",

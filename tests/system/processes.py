@@ -20,6 +20,7 @@ from tests.system import forked
 from tests.system.running import Running, deciding, settings
 from tests.system.worker_process import RUNS_FILE
 from tocsin import bootstrap
+from tocsin.bootstrap.provision import durables_of
 from tocsin.domain import ledger
 from tocsin.domain.events import DeadLetterFact
 from tocsin.engine.ledger_reader import LedgerReader
@@ -326,7 +327,7 @@ class Site(Running):
         """Return the backlog of each stage and of each durable."""
         connection, names = self.installation.connection, self.installation.names
         found = Counter[str]()
-        for spec in bootstrap.durables_of(self.settings):
+        for spec in durables_of(self.settings):
             consumer = await connection.manage(f"CONSUMER.INFO.{names.stream(spec.stream)}.{spec.name}")
             found[spec.name] = consumer["num_pending"] + consumer["num_ack_pending"]
         return {what: number for what, number in (found + await self.not_taken()).items() if number}

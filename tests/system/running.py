@@ -20,7 +20,7 @@ from tocsin.adapters.nats.consumers import stage_router
 from tocsin.adapters.routed_log import RoutedLog
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.commits import LED
-from tocsin.bootstrap.provision import fold_of
+from tocsin.bootstrap.provision import fold_of, installed_stages
 from tocsin.domain import ledger
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import ExecutionFact, Message, Recorded, Trigger, unfold
@@ -186,7 +186,7 @@ class Running:
         fold, log = await fold_of(self.installation), self.installation.log
         view = await self.installation.commits.view()
         found = Counter[str]()
-        for stage in bootstrap.installed_stages(self.settings):
+        for stage in installed_stages(self.settings):
             for one in stage.subscriptions if stage.name in LED else ():
                 filters = one.spec(self.settings).filters
                 if one.stream not in DECISION_STREAMS:

@@ -12,6 +12,7 @@ from tests.stored_events import StoredEvents
 from tests.system.mortal import HANDED_OVER
 from tests.system.processes import Program, Site, site
 from tocsin import bootstrap, subjects
+from tocsin.bootstrap.provision import durables_of, installed_stages
 from tocsin.domain.events import (
     Admitted,
     Completed,
@@ -190,10 +191,10 @@ async def forget_what_was_acknowledged(tocsin: Site, program: Program) -> None:
     """Make every follower and every durable start from the first message."""
     program.kill()
     connection, names = tocsin.installation.connection, tocsin.installation.names
-    for spec in bootstrap.durables_of(tocsin.settings):
+    for spec in durables_of(tocsin.settings):
         if spec.name != subjects.JOB_EXECUTORS:
             await connection.manage(f"CONSUMER.DELETE.{names.stream(spec.stream)}.{spec.name}")
-    for stage in bootstrap.installed_stages(tocsin.settings):
+    for stage in installed_stages(tocsin.settings):
         for one in stage.subscriptions:
             await tocsin.installation.projections.remove(
                 subjects.Bucket.CURSORS, subjects.cursor(Stream.LOG, one.durable)

@@ -14,7 +14,7 @@ from textual.widgets.data_table import RowKey
 from tests.top.given import Screen, screen_of
 from tocsin.cli.top.head import MAX_CELL, age, failure_text, plain
 from tocsin.cli.top.operator_thread import OperatorThread
-from tocsin.cli.top.readers import MAX_ROWS
+from tocsin.cli.top.panels import MAX_ROWS
 from tocsin.domain.agent import AgentRecord, AgentState
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.ledger import initial

@@ -24,7 +24,8 @@ from .errors import AppError, ConnectedElsewhereError
 from .operations import NotConnectedError, Operations
 
 if TYPE_CHECKING:
-    from ..bootstrap.in_process import Home
+    from ..bootstrap.in_process import Parts
+    from ..bootstrap.in_process import Running as RunningParts
     from ..client import Client
     from ..services.jobs import Plan
     from ..services.operator import Operator
@@ -137,7 +138,7 @@ class Tocsin(Operations):
         Jobs, executions and the history survive restarts in `data_dir`, which belongs to one process at a time. The other options are
         those of `Tocsin`. It needs the extra `server`.
         """
-        app = cls(name, **{"settings": Settings(), **options})
+        app = cls(name, **{**options, "settings": options.get("settings") or Settings()})
         app._data_dir = Path(data_dir)
         return app
 
@@ -147,7 +148,7 @@ class Tocsin(Operations):
 
         It ends with the process. The other options are those of `Tocsin`. It needs the extra `server`, and no server.
         """
-        app = cls(name, **{"settings": Settings(), **options})
+        app = cls(name, **{**options, "settings": options.get("settings") or Settings()})
         app._is_in_memory = True
         return app
 
@@ -240,18 +241,17 @@ class Tocsin(Operations):
 
         self._begin()
         try:
-            home = self._home()
             parts = Parts(
                 self.worker,
                 self.definitions,
                 self.owner,
-                register=home.is_own,
+                register=self._has_own_installation,
                 stages=stages,
                 server=server,
                 by=Actor(identity=self.name, kind="program", source="app"),
             )
-            async with home.running(parts) as running, self.connected(running.operator) as client:
-                yield Running(client, running.url)
+            async with self._running(parts) as (operator, url), self.connected(operator) as client:
+                yield Running(client, url)
         finally:
             self._process = None
 
@@ -351,21 +351,24 @@ class Tocsin(Operations):
 
     def _require_shared_installation(self) -> None:
         """Raise NotConnectedError if the installation exists only within `running`."""
-        if self._is_in_memory or self._data_dir is not None:
+        if self._has_own_installation:
             raise NotConnectedError(
                 f"The installation of the application `{self.name}` exists only within `app.running()`. Write `async with app.running():` "
                 "around the call."
             )
 
-    def _home(self) -> "Home":
-        from ..bootstrap.in_process import Embedded, InMemory, OnNats  # noqa: PLC0415 - see `apply`
+    @property
+    def _has_own_installation(self) -> bool:
+        return self._is_in_memory or self._data_dir is not None
 
-        settings = self._given_settings
+    def _running(self, parts: "Parts") -> "RunningParts":
+        from ..bootstrap.in_process import embedded, in_memory, on_nats  # noqa: PLC0415 - see `apply`
+
         if self._is_in_memory:
-            return InMemory(settings or Settings())
+            return in_memory(self._settings(), parts)
         if self._data_dir is not None:
-            return Embedded(settings or Settings(), self._data_dir)
-        return OnNats(settings or load_settings())
+            return embedded(self._settings(), self._data_dir.expanduser().resolve(), parts)
+        return on_nats(self._settings(), parts)
 
     def _settings(self) -> Settings:
         return self._given_settings or load_settings()

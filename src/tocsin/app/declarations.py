@@ -40,7 +40,7 @@ from ..domain.definition.step import Callback
 from ..domain.formats import with_calendars
 from ..worker import Context, Worker
 from .errors import SignatureError
-from .job import Graph, Job, default_name, graph_input, read_definition
+from .job import Graph, Job, graph_input, read_definition
 from .signature import Signature
 from .trace import Step, trace_steps
 
@@ -166,10 +166,6 @@ def read_calendars(written: Mapping[str, object]) -> Calendars:
     """Return calendars with their dates, which are written as in job files.
 
     The path of an .ics file may be a `Path`; a relative path is relative to the current folder.
-
-    Raises:
-        DefinitionError: lists all problems.
-        ExtraNotInstalled: a calendar needs the extra `calendars`.
     """
     from ..adapters.files.calendars import SECTION, CalendarSection  # noqa: PLC0415 - few applications have calendars
 
@@ -204,10 +200,6 @@ class Declarations:
         """Start without jobs.
 
         `defaults`: fields of jobs that do not write them. `calendars`: for jobs to name.
-
-        Raises:
-            DefinitionError: the name or a calendar is invalid.
-            ExtraNotInstalled: a calendar needs the extra `calendars`.
         """
         if not is_name(name):
             reason = (
@@ -369,7 +361,7 @@ class Declarations:
             reason = f"this is the job `{function.name}` already. Decorate it once; for another job, decorate another function."
             raise SignatureError("not-a-function", function.function.__qualname__, reason)
         signature = Signature.of(function)
-        return signature, default_name(function) if name is None else name
+        return signature, function.__name__.replace("_", "-") if name is None else name
 
     def _read(
         self,

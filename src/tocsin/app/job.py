@@ -97,9 +97,6 @@ def request_of(
     """Return the name of a job, and the input of a trigger as JSON.
 
     The input of a job that is not declared is returned as it is.
-
-    Raises:
-        DefinitionError: the job does not accept the input; the error names the fields.
     """
     known = declared.get(job) if isinstance(job, str) else job
     return name_of(job), cast("dict[str, JsonValue]", given) if known is None else known.written_input(given)
@@ -117,19 +114,11 @@ class Graph(Job[P, R]):
         return self.function(*args, **kwargs)
 
 
-def default_name(function: Callable[..., object]) -> str:
-    """Return the default name of a job: that of the function, with hyphens."""
-    return function.__name__.replace("_", "-")
-
-
 def graph_input(signature: Signature, written: object) -> object:
     """Return the input of a graph's job, with the defaults of its function.
 
     The function does not run when the job does, so the definition must have them. Written input that is no mapping is returned as it
     is, because `read_definition` explains it.
-
-    Raises:
-        SignatureError: a default cannot be written as JSON, or the function takes the context.
     """
     if signature.context is not None:
         reason = "the function runs when the plan is made, before any attempt. Take the context in the steps."
@@ -150,14 +139,8 @@ def read_definition(
 ) -> JobDefinition:
     """Return the definition of a job from the fields of its decorator.
 
-    Args:
-        function: the decorated function, which the problems name as their source.
-        written: the fields of the decorator.
-        given: fields that the application sets.
-        defaults: fields of the application, for those that are not written.
-
-    Raises:
-        DefinitionError: lists all problems, as for a job file.
+    `written`: the fields of the decorator. `given`: fields that the application sets. `defaults`: fields of the
+    application, for fields that are not written.
     """
     if "timezone" not in written and zone_in(str(written.get("schedule") or "")):
         defaults = {name: value for name, value in defaults.items() if name != "timezone"}

@@ -69,20 +69,7 @@ async def plan_registration(
     prune: bool = False,
     take_over: bool = False,
 ) -> Plan:
-    """Plan how to register the jobs of an application.
-
-    Args:
-        operator: the installation.
-        definitions: the jobs.
-        owner: the owner of the application's jobs.
-        settings: the settings with the defaults of jobs.
-        prune: whether the owner's other jobs are deleted.
-        take_over: whether jobs of other owners may be replaced.
-
-    Raises:
-        ForeignJobError: a job belongs to another owner.
-        DefinitionError: the installation cannot run a job.
-    """
+    """Plan how to register the jobs of an application."""
     complete = await with_defaults(operator, definitions, settings)
     plan = await operator.plan(complete, prune=(owner,) if prune else ())
     if not take_over and (foreign := foreign_jobs(plan, owner)):

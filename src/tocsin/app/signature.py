@@ -58,11 +58,7 @@ def leaves_of(value: object) -> Iterator[object]:
 
 
 def require_finite(value: object) -> None:
-    """Refuse numbers that pydantic would write as null where no type is given.
-
-    Raises:
-        ValueError: a number is infinite or not a number.
-    """
+    """Refuse numbers that pydantic would write as null where no type is given."""
     if any(isinstance(leaf, float) and not math.isfinite(leaf) for leaf in leaves_of(value)):
         raise ValueError("JSON has no infinity and no NaN")
 
@@ -132,11 +128,7 @@ class Signature:
 
     @classmethod
     def of(cls, function: Callable[..., object]) -> "Signature":
-        """Read the signature of a function.
-
-        Raises:
-            SignatureError: a parameter or the result has no type that can be read from JSON or written as JSON.
-        """
+        """Read the signature of a function."""
         name = _checked_name(function)
         types = _types_of(function, name)
         context: str | None = None
@@ -177,16 +169,7 @@ class Signature:
     def arguments(
         self, context: Context, args: Sequence[JsonValue], given: Mapping[str, JsonValue]
     ) -> dict[str, object]:
-        """Return the arguments of the function by name, converted to their types.
-
-        Args:
-            context: the context of the attempt.
-            args: the positional arguments of the task.
-            given: the keys of its input.
-
-        Raises:
-            ArgumentsError: an argument is missing, unknown, passed twice, or has the wrong type.
-        """
+        """Return the arguments of the function by name, converted to their types."""
         problems = list(self._misplaced(args, given))
         arguments: dict[str, object] = {} if self.context is None else {self.context: context}
         for name, value in {**dict(zip(self.parameters, args, strict=False)), **given}.items():
@@ -205,11 +188,7 @@ class Signature:
         return arguments
 
     def dump(self, result: object) -> JsonValue:
-        """Return the result as JSON, by its annotation.
-
-        Raises:
-            InvalidResultError: it is not of the annotated type.
-        """
+        """Return the result as JSON, by its annotation."""
         try:
             require_finite(self.result.dump_python(result, warnings="error"))
             dumped: JsonValue = self.result.dump_python(result, mode="json", by_alias=True, warnings="error")

@@ -41,11 +41,7 @@ class Trace:
         return StandIn(self, self._code, INPUT + name, f"the input `{name}`")
 
     def add(self, step: "Step[..., Any]", args: tuple[object, ...], kwargs: Mapping[str, object]) -> StandIn:
-        """Add a step; return the stand-in for its result.
-
-        Raises:
-            UntraceableError: the call cannot be a part of a plan.
-        """
+        """Add a step; return the stand-in for its result."""
         if step.handler.partition("/")[0] != self._app:
             self.refuse(
                 f"it calls {step!r} of another application. Call steps of `{self._app}`, or let a job depend on another job."
@@ -61,11 +57,7 @@ class Trace:
         return StandIn(self, self._code, UPSTREAM + name, f"the result of the step `{name}`")
 
     def add_callback(self, kind: str, step: object) -> None:
-        """Add a step that runs after all others, with arguments from the job's input.
-
-        Raises:
-            UntraceableError: it is no step of the application, or takes an argument that the input lacks.
-        """
+        """Add a step that runs after all others, with arguments from the job's input."""
         if not isinstance(step, Step):
             self.refuse(f"`{kind}` is {step!r}. Pass a function with `@app.step`.")
         inputs = {name: self.input(name) for name in step.signature.parameters if name in self._inputs}
@@ -73,7 +65,7 @@ class Trace:
         self.steps[-1]["callback"] = kind
 
     def refuse(self, reason: str) -> NoReturn:
-        """Refuse what the function does, with the line where it does so."""
+        """Refuse an act of the function, with its line."""
         raise UntraceableError(f"{place(self._code)}: {reason}")
 
     def _name(self, step: "Step[..., Any]") -> str:
@@ -141,11 +133,7 @@ class Trace:
 def trace_steps(
     app: str, function: Callable[..., object], signature: Signature, callbacks: Mapping[str, object]
 ) -> list[dict[str, Any]]:
-    """Return the steps of a graph as a job file has them, last its callbacks.
-
-    Raises:
-        UntraceableError: the function does something that cannot be a part of a plan.
-    """
+    """Return the steps of a graph as a job file has them, last its callbacks."""
     trace = Trace(app, inspect.unwrap(function).__code__, signature.parameters)
     token = _running.set(trace)
     try:
@@ -194,7 +182,7 @@ def _lacks_loop(error: Exception) -> bool:
 
 
 def _upstream(bindings: Sequence[JsonValue]) -> Iterator[str]:
-    """Yield the steps to whose results bindings refer."""
+    """Yield the steps with results to which bindings refer."""
     for binding in bindings:
         if isinstance(binding, list):
             yield from _upstream(binding)

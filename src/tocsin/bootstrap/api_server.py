@@ -46,7 +46,7 @@ from ..services.reset import reset
 from ..services.webhooks import Webhooks
 from ..settings.fields import is_loopback
 from . import Installation, health_target
-from .installation import report_key, require_archive_extra
+from .installation import require_archive_extra
 from .operators import unheard_streams_of
 
 _log = telemetry.get_logger("tocsin")
@@ -62,12 +62,6 @@ async def serving(
     """Serve the HTTP API within the block; yield its URL.
 
     `any_port`: the settings (`server.port`, `metrics.port`, `grpc.port`) for which a free port is used if the configured port is taken.
-
-    Raises:
-        PortInUseError: the port is taken.
-        Unreachable: the installation was never initialized.
-        LogUnavailable: the log did not answer within a minute.
-        ExtraNotInstalled: the archive is in S3, and the extra `s3` is not installed.
     """
     settings = installation.settings
     require_archive_extra(settings)
@@ -103,7 +97,7 @@ async def serving(
         registry = Registry(
             installation.log, installation.projections, installation.clock, bridged=settings.bridged_queues
         )
-        key = await report_key(installation)
+        key = await installation.report_key()
         queue = NatsWebhookQueue(installation.connection, installation.names)
         history = await stack.enter_async_context(installation.history())
         parts = Components(

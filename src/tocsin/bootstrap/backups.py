@@ -27,12 +27,11 @@ from ..services.audit.check import PATIENCE
 from ..services.repair import LogEnd
 from ..settings import Settings, shown
 from ..settings.s3 import S3_SCHEME, S3Location, s3_location
-from ..subjects import RECORDED
 from .commit_process import Commits
 from .commits import takes
 from .installation import FOLDER_SCHEME, Installation, archive_store, connect_client
 from .provision import durables_of, initialize
-from .stage_runner import rebuild_history
+from .stage_runner import rebuild_history, recorded_by
 
 CONNECT_S: Final = 10.0
 """Seconds in which the NATS of a backup must answer."""
@@ -58,11 +57,7 @@ BackupPlace: TypeAlias = Path | S3Location | ObjectLocation
 
 
 def backup_place(text: str) -> BackupPlace:
-    """Read the place of a backup.
-
-    Raises:
-        BackupPlaceInvalid: it is neither a folder nor a URL of a known kind.
-    """
+    """Read the place of a backup."""
     if text.startswith(S3_SCHEME):
         try:
             location = s3_location(text)
@@ -88,11 +83,6 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
     """Write a backup of a running installation to a new place.
 
     A place outside gets its files from a temporary folder (`TMPDIR`).
-
-    Raises:
-        BackupError: the place is taken, or a stream could not be read.
-        ArchiveDamaged: an object of the archive is missing or changed.
-        StoreUnavailable: the store of the place does not answer, or refuses.
     """
     writer = BackupWriter(installation.connection, installation.names, installation.commits.archive)
     identity, settings = await installation.identity(), settings_digest(installation.settings)
@@ -108,34 +98,28 @@ async def create_backup(installation: Installation, place: BackupPlace) -> Backu
 
 
 async def verify_backup_at(settings: Settings, place: BackupPlace, *, patience: timedelta = PATIENCE) -> Verification:
-    """Read a whole backup: compare its files with the manifest, and audit its log.
-
-    Raises:
-        BackupUnreadable: the place holds no backup that this version can read.
-        StoreUnavailable: the store of the place does not answer, or refuses.
-    """
-    if isinstance(place, Path):
-        return await verify_backup(place, patience=patience, takes=takes)
-    async with _store(settings, place) as store:
-        with _temporary_folder() as folder:
-            await download_backup(store, folder)
-            return await with_unnamed(store, await verify_backup(folder, patience=patience, takes=takes))
+    """Read a whole backup: compare its files with the manifest, and audit its log."""
+    async with _local(settings, place) as (folder, store):
+        verification = await verify_backup(folder, patience=patience, takes=takes)
+        return verification if store is None else await with_unnamed(store, verification)
 
 
 async def restore_backup(installation: Installation, place: BackupPlace) -> BackupManifest:
-    """Restore a backup into a NATS that has no stream of the installation.
+    """Restore a backup into a NATS that has no stream of the installation."""
+    async with _local(installation.settings, place) as (folder, _):
+        return await _restore_folder(installation, folder)
 
-    Raises:
-        BackupError: the backup cannot be restored there.
-        ProvisionError: the server lacks a feature, or refuses a durable.
-        StoreUnavailable: the store of the place does not answer, or refuses.
-    """
+
+@asynccontextmanager
+async def _local(settings: Settings, place: BackupPlace) -> AsyncIterator[tuple[Path, BackupStore | None]]:
+    """Yield a folder with a backup, and the store outside that had it."""
     if isinstance(place, Path):
-        return await _restore_folder(installation, place)
-    async with _store(installation.settings, place) as store:
+        yield place, None
+        return
+    async with _store(settings, place) as store:
         with _temporary_folder() as folder:
             await download_backup(store, folder)
-            return await _restore_folder(installation, folder)
+            yield folder, store
 
 
 async def _restore_folder(installation: Installation, folder: Path) -> BackupManifest:
@@ -168,11 +152,7 @@ class LostTail(NamedTuple):
 
 
 async def find_lost_tail(installation: Installation) -> LostTail:
-    """Compare the end of the log with the records of the history and the snapshots.
-
-    Raises:
-        HistoryUnavailable: the history's database did not answer.
-    """
+    """Compare the end of the log with the records of the history and the snapshots."""
     end = await _end_of(installation)
     number = (await end.find()).number
     snapshots = Snapshots(installation.projections, await installation.report_key())
@@ -181,12 +161,9 @@ async def find_lost_tail(installation: Installation) -> LostTail:
 
 
 async def end_lost_tail(installation: Installation, lost: LostTail) -> int:
-    """Have numbers begin above the lost numbers, and record the history again.
+    """Have numbers begin above the lost numbers; return the last that is left out.
 
-    Return the last number that is left out.
-
-    Raises:
-        LogMovedOn: another process stored a commit meanwhile.
+    The history is recorded again if it is beyond.
     """
     end = await _end_of(installation)
     restoration = await end.restore(await end.find(), at_least=lost.known)
@@ -201,11 +178,11 @@ async def _end_of(installation: Installation) -> LogEnd:
 
 async def _recorded(installation: Installation) -> int:
     async with installation.history() as history:
-        return max([await history.offset(stream) for stream in RECORDED])
+        return await recorded_by(history)
 
 
 def settings_digest(settings: Settings) -> str:
-    """Return a digest of the settings, without secrets and without those of the place."""
+    """Return a digest of the settings, without secrets and settings of the place."""
     kept = {
         path: value
         for path, value in shown(settings).items()

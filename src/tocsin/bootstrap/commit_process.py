@@ -78,10 +78,7 @@ class Passes(Protocol):
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:
-    """Return the filters of stages over a stream of inputs, each once.
-
-    Reports are stored alone and in lists.
-    """
+    """Return the filters of stages over a stream, each once, with lists of reports."""
     filters = dict.fromkeys(
         filter_
         for stage in stages
@@ -380,10 +377,7 @@ class Commits:
         return view.chain.heads.before(number) if number and view is not None and view.chain is not None else None
 
     def end(self, key: bytes, clock: Clock) -> LogEnd:
-        """Return the end of the log, for a command while no stage runs.
-
-        `key`: the key of the installation.
-        """
+        """Return the end of the log, for a command while no stage runs."""
         seal = Seal(self._installation, PARTITION, {KEY: key})
         return LogEnd(self.log, PARTITION, seal, KEY, self.archive, clock)
 
@@ -443,10 +437,7 @@ class Commits:
         takers: Mapping[Stream, frozenset[str]],
         followers: Mapping[str, Callable[[], Awaitable[int]]],
     ) -> CommitStorage:
-        """Return the archiver of the log of a process that then folds the log.
-
-        `takers`, `followers`: as in `CommitStorage`.
-        """
+        """Return the archiver of the log of a process that then folds the log."""
         process.folds = True
         return CommitStorage(
             log=self.log,

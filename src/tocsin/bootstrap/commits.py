@@ -67,7 +67,7 @@ def takes(stage: str, subject: str) -> object:
 
 
 def split(stages: Sequence[BoundStage], view: View, ports: Ports) -> tuple[list[BoundStage], list[BoundStage]]:
-    """Return the stages that the loop decides for, and what runs beside it.
+    """Return the stages that the loop decides for, and the stages beside it.
 
     These are the other stages, and loops over the fold. `view`: the events of the process. `ports`: with its log.
     """

@@ -31,11 +31,6 @@ class Effects:
         """Inputs that are not published yet, by their ids."""
         self._has_unsent = asyncio.Event()
 
-    @property
-    def unsent(self) -> int:
-        """The number of inputs that are not published yet."""
-        return len(self._unsent)
-
     async def send(self, effects: Sequence[tuple[str, Effect]]) -> None:
         """Publish inputs, or keep them for later, and give signals to their stages."""
         for _, effect in effects:

@@ -35,14 +35,11 @@ from ..ports import DurableSpec, History, NotificationChannel
 from ..settings import Settings, SettingsError
 from ..settings.channels import NatsChannel
 from ..stages.matcher.stage import FILTERS as SEEN_EARLY
-from ..worker import Connection as WorkerConnection
-from ..worker.connection import Options as WorkerOptions
 from .commit_process import Commits
 from .commits import at_the_edge, decide, read_durable, split, takers
 from .installation import Ports, stored_log
 from .leading import Leading
 from .stage_runner import STAGE_NAMES, compose, context_of, event_streams_of, recorded_by, start_loops
-from .workers import connection_of
 
 _log = telemetry.get_logger("tocsin")
 T = TypeVar("T")
@@ -50,10 +47,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class InMemoryInstallation(Ports):
-    """One Tocsin in memory.
-
-    Several tasks of the process may use it; no other process can.
-    """
+    """One Tocsin in the memory of one process."""
 
     inputs: InMemoryEventLog
     commits: Commits
@@ -89,10 +83,6 @@ async def open_in_memory(settings: Settings, clock: AlarmClock | None = None) ->
     """Open an empty installation, for the duration of the context.
 
     `clock`: None is the clock of the machine. Its archive is in memory too, and its history in an SQLite database without a file.
-
-    Raises:
-        ExtraNotInstalled: the extra `server` is not installed.
-        SettingsError: a setting needs NATS.
     """
     require_extra("an installation in memory", "server")
     from ..adapters.sql.history import open_memory_history  # noqa: PLC0415 - a part of the extra
@@ -200,18 +190,6 @@ async def _run(
             ready.set()
 
 
-@asynccontextmanager
-async def connect_in_memory(
-    installation: InMemoryInstallation, options: WorkerOptions
-) -> AsyncIterator[WorkerConnection]:
-    """Connect a worker to an installation in memory.
-
-    Raises:
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks.
-    """
-    yield connection_of(installation, installation.agents, options)
-
-
 def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationChannel]:
     channels = installation.settings.notifications.channels
     outside = {name: channel for name, channel in channels.items() if not isinstance(channel, NatsChannel)}
@@ -219,7 +197,7 @@ def _channels(installation: InMemoryInstallation) -> Mapping[str, NotificationCh
 
 
 def _refuse_nats(settings: Settings) -> None:
-    """Refuse settings whose effect is on NATS."""
+    """Refuse settings with an effect on NATS."""
     problems = [
         DefinitionProblem(
             "an installation in memory has no NATS, so no executor outside can take tasks; use another transport or a server",

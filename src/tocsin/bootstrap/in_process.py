@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,12 @@ from ..services.apply import with_defaults
 from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
 from ..worker import Worker
-from .in_memory import InMemoryInstallation, connect_in_memory, open_in_memory, run_stages_in_memory
-from .installation import Installation, connect, report_key
+from .in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
+from .installation import Installation, connect
 from .operators import opened_once, operator_of, recorded_history
 from .provision import initialize
 from .stage_runner import STAGE_NAMES, run_stages
-from .workers import worker_connection
+from .workers import connection_of, worker_connection
 
 CONNECT_WITHIN_S: Final = 30.0
 """How long an application waits for the NATS of the settings when it starts."""
@@ -56,108 +56,61 @@ class Parts:
     by: Actor | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RunningParts:
-    """The installation of a process that runs."""
-
-    operator: Operator
-    url: str | None
-    """The URL of the HTTP API; None: it does not run."""
-
-
-@dataclass(frozen=True, slots=True)
-class OnNats:
-    """An installation on the NATS of settings."""
-
-    settings: Settings
-    is_own: bool = False
-
-    @asynccontextmanager
-    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
-        """Run parts within the block.
-
-        Raises:
-            Unreachable: NATS does not answer, or the installation was never initialized.
-            ExtraNotInstalled: stages or the API need the extra `server`.
-        """
-        async with connect(self.settings, within=CONNECT_WITHIN_S) as installation, on(installation, parts) as running:
-            yield running
-
-
-@dataclass(frozen=True, slots=True)
-class Embedded:
-    """An installation on a nats-server that the process starts, with its data in a folder."""
-
-    settings: Settings
-    data_dir: Path
-    is_own: bool = True
-
-    @asynccontextmanager
-    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
-        """Run parts within the block.
-
-        Raises:
-            StoreInUseError: another process uses the folder.
-            ServerStartError: the server does not start.
-            ExtraNotInstalled: the extra `server` is not installed.
-        """
-        require_extra("an embedded installation", "server")
-        from ..adapters.nats.server.embedded import ANY_PORT, EmbeddedServer  # noqa: PLC0415 - POSIX only
-
-        folder = self.data_dir.expanduser().resolve()
-        async with EmbeddedServer(folder / "nats", ANY_PORT).running() as server:
-            base = self.settings
-            settings = base.model_copy(
-                update={
-                    "data_dir": folder,
-                    "nats": base.nats.model_copy(update={"url": server.url}),
-                    "database": base.database.model_copy(update={"url": f"sqlite:///{folder / DATABASE}"}),
-                }
-            )
-            async with connect(settings, within=CONNECT_WITHIN_S) as installation:
-                await initialize(installation)
-                async with on(installation, parts) as running:
-                    yield running
-
-
-@dataclass(frozen=True, slots=True)
-class InMemory:
-    """An installation in the memory of the process."""
-
-    settings: Settings
-    is_own: bool = True
-
-    @asynccontextmanager
-    async def running(self, parts: Parts) -> AsyncIterator[RunningParts]:
-        """Run parts within the block.
-
-        Raises:
-            NotInMemory: the API, or a worker without stages, was requested.
-            SettingsError: a setting needs NATS.
-            ExtraNotInstalled: the extra `server` is not installed.
-        """
-        if parts.server:
-            raise NotInMemory("the HTTP API")
-        if not parts.stages:
-            raise NotInMemory("a process without stages")
-        async with open_in_memory(self.settings) as installation, AsyncExitStack() as stack:
-            ready = asyncio.Event()
-            await stack.enter_async_context(
-                _until_end("stages", run_stages_in_memory(installation, ready=ready), ready)
-            )
-            operator = operator_in_memory(installation, parts.by)
-            await _register(operator, parts, self.settings)
-            connection = await stack.enter_async_context(connect_in_memory(installation, parts.worker.options))
-            await stack.enter_async_context(parts.worker.running(connection))
-            yield RunningParts(operator, None)
-
-
-Home: TypeAlias = OnNats | Embedded | InMemory
+Running: TypeAlias = AbstractAsyncContextManager[tuple[Operator, str | None]]
+"""A running installation: its operator, and the URL of its HTTP API; None: it has no API."""
 
 
 @asynccontextmanager
-async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningParts]:
-    await report_key(installation)  # raises unless it is initialized
+async def on_nats(settings: Settings, parts: Parts) -> AsyncIterator[tuple[Operator, str | None]]:
+    """Run parts on the NATS of the settings within the block."""
+    async with connect(settings, within=CONNECT_WITHIN_S) as installation, _on(installation, parts) as running:
+        yield running
+
+
+@asynccontextmanager
+async def embedded(settings: Settings, folder: Path, parts: Parts) -> AsyncIterator[tuple[Operator, str | None]]:
+    """Run parts on a nats-server of their own, with its data in a folder."""
+    require_extra("an embedded installation", "server")
+    from ..adapters.nats.server.embedded import ANY_PORT, EmbeddedServer  # noqa: PLC0415 - POSIX only
+
+    async with EmbeddedServer(folder / "nats", ANY_PORT).running() as server:
+        own = settings.model_copy(
+            update={
+                "data_dir": folder,
+                "nats": settings.nats.model_copy(update={"url": server.url}),
+                "database": settings.database.model_copy(update={"url": f"sqlite:///{folder / DATABASE}"}),
+            }
+        )
+        async with connect(own, within=CONNECT_WITHIN_S) as installation:
+            await initialize(installation)
+            async with _on(installation, parts) as running:
+                yield running
+
+
+@asynccontextmanager
+async def in_memory(settings: Settings, parts: Parts) -> AsyncIterator[tuple[Operator, str | None]]:
+    """Run parts in the memory of the process within the block.
+
+    Raises:
+        NotInMemory: the API, or a worker without stages, was requested.
+    """
+    if parts.server:
+        raise NotInMemory("the HTTP API")
+    if not parts.stages:
+        raise NotInMemory("a process without stages")
+    async with open_in_memory(settings) as installation:
+        ready = asyncio.Event()
+        async with _until_end("stages", run_stages_in_memory(installation, ready=ready), ready):
+            operator = operator_in_memory(installation, parts.by)
+            await _register(operator, parts, settings)
+            connection = connection_of(installation, installation.agents, parts.worker.options)
+            async with parts.worker.running(connection):
+                yield operator, None
+
+
+@asynccontextmanager
+async def _on(installation: Installation, parts: Parts) -> AsyncIterator[tuple[Operator, str | None]]:
+    await installation.report_key()  # raises unless it is initialized
     async with AsyncExitStack() as stack:
         if parts.stages:
             require_extra("stages in an application", "server")
@@ -178,7 +131,7 @@ async def on(installation: Installation, parts: Parts) -> AsyncIterator[RunningP
             from .api_server import serving  # noqa: PLC0415 - the web framework takes long to import
 
             url = await stack.enter_async_context(serving(installation))
-        yield RunningParts(operator, url)
+        yield operator, url
 
 
 @asynccontextmanager
@@ -217,7 +170,7 @@ async def _register(operator: Operator, parts: Parts, settings: Settings) -> Non
 def operator_in_memory(
     installation: InMemoryInstallation, by: Actor | None, *, history: OpenHistory | None = None
 ) -> Operator:
-    """Return the operator of an installation in memory. `history`: None opens that of its recorder."""
+    """Return the operator of an installation in memory. `history`: None: its recorder's."""
 
     async def queues(_: object) -> Any:  # noqa: ANN401 - it raises
         raise NotInMemory("the list of queues")

@@ -11,6 +11,7 @@ from typing import Final
 from ..adapters.commit_stored import CommitStoredLog
 from ..adapters.extras import require_extra
 from ..adapters.history import open_history
+from ..adapters.kept_scopes import OpenEvents
 from ..adapters.nats.admin.desired_state import require_layout
 from ..adapters.nats.client.connection import Connection
 from ..adapters.nats.client.connection import connect as connect_nats
@@ -57,37 +58,29 @@ SQLITE: Final = "sqlite:///"
 MAX_CONNECTIONS: Final = 2
 
 
-class KeptEvents:
-    """Opens the history once."""
+@asynccontextmanager
+async def kept_events(url: str, key: Callable[[], Awaitable[bytes]]) -> AsyncIterator[OpenEvents]:
+    """Yield a function that opens the history once, and close it at the end.
 
-    def __init__(self, settings: Settings, identity: Callable[[], Awaitable[str]]) -> None:
-        """`identity`: returns the public identifier of the installation that has the events."""
-        self._url = settings.database.url
-        self._identity = identity
-        self._opening = asyncio.Lock()
-        self._stack = AsyncExitStack()
-        self._history: EventHistory | None = None
+    `key`: returns the key of the installation that has the events.
+    """
+    opening = asyncio.Lock()
+    histories: list[History] = []
+    async with AsyncExitStack() as stack:
 
-    @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Callable[[], Awaitable[EventHistory | None]]]:
-        """Yield the opener of the history; close the history at the end of the block."""
-        async with self._stack:
-            yield self._open
+        async def opened() -> EventHistory | None:
+            async with opening:
+                if not histories and _exists(url):
+                    installation = fingerprint(await key())
+                    history = open_history(url, installation=installation, max_connections=MAX_CONNECTIONS)
+                    histories.append(await stack.enter_async_context(history))
+                return next((each for each in histories if isinstance(each, EventHistory)), None)
 
-    async def _open(self) -> EventHistory | None:
-        async with self._opening:
-            if self._history is None and self._exists():
-                self._history = await self._opened()
-            return self._history
+        yield opened
 
-    def _exists(self) -> bool:
-        return not self._url.startswith(SQLITE) or Path(self._url.removeprefix(SQLITE)).exists()
 
-    async def _opened(self) -> EventHistory | None:
-        installation = await self._identity()
-        opening = open_history(self._url, installation=installation, max_connections=MAX_CONNECTIONS)
-        history = await self._stack.enter_async_context(opening)
-        return history if isinstance(history, EventHistory) else None
+def _exists(url: str) -> bool:
+    return not url.startswith(SQLITE) or Path(url.removeprefix(SQLITE)).exists()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,12 +108,7 @@ class Installation(Ports):
 
     @asynccontextmanager
     async def history(self) -> AsyncIterator[History]:
-        """Open the history of the settings' database.
-
-        Raises:
-            Unreachable: the installation was never initialized.
-            HistoryUnavailable: the database cannot be used.
-        """
+        """Open the history of the settings' database."""
         database = self.settings.database
         async with open_history(
             database.url, installation=await self.identity(), max_connections=database.max_connections
@@ -128,20 +116,16 @@ class Installation(Ports):
             yield history
 
     async def identity(self) -> str:
-        """Return a public identifier of the installation, which does not reveal its key.
-
-        Raises:
-            Unreachable: the installation was never initialized.
-        """
-        return await _identity(self.report_key)
+        """Return a public identifier of the installation, which does not reveal its key."""
+        return fingerprint(await self.report_key())
 
     async def report_key(self) -> bytes:
-        """Return the installation's key, which proves reports.
+        """Return the key that proves the worker of each report.
 
         Raises:
-            Unreachable: the installation was never initialized.
+            Unreachable: the installation was never initialized, or by another version with another layout.
         """
-        return await report_key(self)
+        return await _stored_key(self.connection, self.names)
 
 
 @asynccontextmanager
@@ -168,7 +152,7 @@ async def connect(settings: Settings, *, within: float | None = 10.0) -> AsyncIt
         clock = SystemClock()
         archive = LogArchive(store, projections)
         key = partial(_stored_key, connection, names)
-        history = await stack.enter_async_context(KeptEvents(settings, partial(_identity, key)).opened())
+        history = await stack.enter_async_context(kept_events(settings.database.url, key))
         commits = Commits(
             NatsCommitLog(connection, names.commits_stream, names.commits_prefix),
             NatsTurnChannel(connection, names.turns),
@@ -207,11 +191,7 @@ async def _reads(commits: Commits) -> ScopeReads:
 
 
 def connect_client(settings: Settings, *, within: float | None) -> AbstractAsyncContextManager[Connection]:
-    """Open a connection of its own to the NATS of the settings.
-
-    Raises:
-        SettingsError: the credentials that the settings name cannot be used.
-    """
+    """Open a connection of its own to the NATS of the settings."""
     security = security_of(settings.nats)
     return connect_nats(
         servers(settings),
@@ -248,22 +228,6 @@ async def is_set_up(installation: Installation, *, within: float | None) -> bool
     return await _key(installation.connection, installation.names, within) is not None
 
 
-async def report_key(installation: Installation) -> bytes:
-    """Return the installation's key.
-
-    It proves that a report comes from the worker that received the task.
-
-    Raises:
-        Unreachable: the installation was never initialized, or by another version with another layout.
-        LogUnavailable: the log did not answer.
-    """
-    return await _stored_key(installation.connection, installation.names)
-
-
-async def _identity(key: Callable[[], Awaitable[bytes]]) -> str:
-    return fingerprint(await key())
-
-
 async def _stored_key(connection: Connection, names: Names) -> bytes:
     key = await _key(connection, names, LEADER_TIMEOUT_S)
     if key is None:
@@ -284,11 +248,7 @@ def servers(settings: Settings) -> list[str]:
 
 
 def require_archive_extra(settings: Settings) -> None:
-    """Check that this process can read the archive.
-
-    Raises:
-        ExtraNotInstalled: the archive is in S3, and its client is not installed.
-    """
+    """Refuse an archive in S3 without its client."""
     if settings.archive.target.startswith(S3_SCHEME):
         require_extra(ARCHIVE_IN_S3, S3_EXTRA)
 

@@ -95,9 +95,6 @@ class LogStarts:
         """Yield places to try for a process that folds, the best first.
 
         The process begins with the fold of a snapshot, or at the beginning of the log. `key`: the key of the fold.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         if self._snapshots is not None:
             async with aclosing(self._snapshots.candidates(frozenset(stage.name for stage in stages))) as candidates:
@@ -110,9 +107,6 @@ class LogStarts:
         """Yield places to try for a process that only reads, the best first.
 
         The process begins at the newest head that a leader shows, at the place of a snapshot, or at the beginning of the log.
-
-        Raises:
-            LogUnavailable: the log did not answer.
         """
         if self._heads is not None and (heads := await self._heads.load(self._log, self._partition)):
             newest = heads[-1]

@@ -42,9 +42,9 @@ from ..subjects import (
     changed_bytes_key,
     cursor,
 )
-from . import durables_of, installed_stages, names_of
 from .commits import LED
-from .provision import followed_by, read_by_durables
+from .installation import names_of
+from .provision import durables_of, followed_by, installed_stages, read_by_durables
 
 SCHEDULER: Final = "scheduler"
 """All stages in one process: `tocsin run --all`."""
@@ -172,7 +172,7 @@ def permissions(settings: Settings) -> dict[str, Permissions]:
 
 
 def _access(stage: AnyStage) -> Access:
-    """Return a stage's access, with what every stage needs.
+    """Return a stage's access, with the access that every stage needs.
 
     It shows the foreign messages that it meets, and stores a dead letter for a message that it cannot read.
 

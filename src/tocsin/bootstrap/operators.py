@@ -4,19 +4,19 @@ import asyncio
 import getpass
 import socket
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..domain.events import Actor
 from ..ports import History, HistoryNotFound, LogUnavailable, NotAllowed, NotInitialized, RequestRefused
+from ..services.definition_settings import UnheardStreams
 from ..services.operator import OpenHistory, Operator
 from ..settings import Settings
 from ..subjects import Stream
 
 if TYPE_CHECKING:  # a command over HTTP imports no client of NATS
-    from ..services.definition_settings import UnheardStreams
     from ..services.health import Status
     from ..services.queues import ListJobs, QueueDetails
     from .installation import Installation
@@ -42,12 +42,9 @@ async def connect_operator(settings: Settings, *, by: Actor | None, within: floa
     from .installation import connect, is_set_up  # noqa: PLC0415 - see above
 
     async with connect(settings, within=within) as installation:
-        try:
-            is_initialized = await is_set_up(installation, within=within)
-        except NotAllowed:
-            is_initialized = True  # without the right to read the key, the first request reports the error
-        if not is_initialized:
-            raise NotInitialized.of(settings.root)
+        with suppress(NotAllowed):  # without the right to read the key, the first request reports the error
+            if not await is_set_up(installation, within=within):
+                raise NotInitialized.of(settings.root)
         async with opened_once(partial(recorded_history, installation)) as history:
             yield operator_of(installation, history, by=by)
 
@@ -96,9 +93,8 @@ async def status_of(installation: "Installation") -> "Status":
     return await health.status(health_target(installation))
 
 
-async def unheard_streams_of(installation: "Installation") -> "UnheardStreams":
+async def unheard_streams_of(installation: "Installation") -> UnheardStreams:
     """Return the streams that no trigger can hear; none if the server does not answer."""
-    from ..services.definition_settings import UnheardStreams  # noqa: PLC0415 - few operations need it
     from ..services.health.unheard_triggers import unheard_streams  # noqa: PLC0415
     from .provision import health_target  # noqa: PLC0415
 

@@ -18,7 +18,7 @@ from ..stages import STAGES
 from ..subjects import DECISION_STREAMS, RECORDED, Stream
 from .commit_process import KEY, PARTITION
 from .commits import LED
-from .installation import Installation, is_set_up, report_key
+from .installation import Installation, is_set_up
 
 KEY_TIMEOUT_S: Final = 3.0
 """How long `tocsin doctor` waits for the installation's key."""
@@ -72,7 +72,7 @@ def durables_of(settings: Settings) -> list[DurableSpec]:
 
 
 def health_target(installation: Installation) -> HealthTarget:
-    """Return what `services.health` examines of an installation."""
+    """Return the parts of an installation that `services.health` examines."""
     settings = installation.settings
     durables = durables_of(settings)
     return HealthTarget(
@@ -95,14 +95,10 @@ def health_target(installation: Installation) -> HealthTarget:
 
 
 async def fold_of(installation: Installation) -> Fold:
-    """Return the states of all events that are stored now.
-
-    Raises:
-        LogUnavailable: the log did not answer, or lacks events that no snapshot replaces.
-    """
+    """Return the states of all events that are stored now."""
     if not await is_set_up(installation, within=KEY_TIMEOUT_S):
         raise LogUnavailable("nothing is set up: run `tocsin init` first")
-    commits, key = installation.commits, await report_key(installation)
+    commits, key = installation.commits, await installation.report_key()
     view, seal = await commits.view(), await commits.reader.seal()
     await view.end(Stream.LOG)
     if view.is_folding or view.chain is None:

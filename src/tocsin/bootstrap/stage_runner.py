@@ -55,7 +55,7 @@ from ..stages.planner import PLANNER
 from ..stages.recorder.stage import Recorder
 from ..subjects import RECORDED, stream_names
 from .commits import LED, at_the_edge, decide, of_loop, split, takers
-from .installation import Installation, Ports, connect_client, report_key, require_archive_extra
+from .installation import Installation, Ports, connect_client, require_archive_extra
 from .leading import Leading
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
@@ -65,12 +65,7 @@ _log = telemetry.get_logger("tocsin")
 
 
 def channel_of(installation: Installation, name: str, settings: ChannelSettings) -> NotificationChannel:
-    """Return a channel; `name`: as the settings call it.
-
-    Raises:
-        ExtraNotInstalled: its library is in an extra, which is not installed.
-        SettingsError: a file cannot be read, or a URL cannot be used.
-    """
+    """Return a channel; `name`: as the settings call it."""
     if isinstance(settings, NatsChannel):
         return NatsAlertChannel(installation.connection, installation.names)
     return open_channel(name, settings, installation.clock, __version__)
@@ -96,10 +91,7 @@ class _Broker(NatsBroker):
 
 
 def context_of(ports: Ports, key: bytes) -> StageContext:
-    """Return the context of stages with what each process has; `replace` adds the rest.
-
-    `key`: the key of the installation.
-    """
+    """Return the context of stages that each process has; `replace` adds the rest."""
     return StageContext(
         settings=ports.settings,
         log=ports.log,
@@ -125,16 +117,13 @@ def compose(context: StageContext, names: Collection[str]) -> list[BoundStage]:
 
 
 def deciding_stages(ports: Ports, key: bytes) -> list[BoundStage]:
-    """Return new stages that the loop of commits decides for.
-
-    `key`: the key of the installation.
-    """
+    """Return new stages that the loop of commits decides for."""
     context = replace(context_of(ports, key), sampling=sampling_of(os.environ))
     return [of_loop(stage) for stage in compose(context, LED)]
 
 
 def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundStage]) -> None:
-    """Start the loops of stages, and those of every process that runs stages."""
+    """Start the loops of stages, and the loops of every process that runs stages."""
     for stage in stages:
         with telemetry.bound(stage=stage.name):  # a task copies the context
             for loop in stage.loops:
@@ -145,10 +134,7 @@ def start_loops(group: asyncio.TaskGroup, ports: Ports, stages: Sequence[BoundSt
 
 
 def _report_idle(names: Collection[str], *, is_alone: bool) -> None:
-    """Log the stages that do not run without a setting.
-
-    This is a warning if no other stage runs in this process.
-    """
+    """Log stages that lack a setting, as a warning if no other runs."""
     log = _log.warning if is_alone else _log.debug
     for stage in STAGES:
         if stage.name in names:
@@ -184,16 +170,11 @@ async def run_stages(  # noqa: PLR0915 - the parts of a process
     """Run stages until cancelled.
 
     When cancelled, finish the messages in progress, and release the leader leases.
-
-    Raises:
-        Unreachable: the installation was never initialized.
-        SettingsError: a variable of OpenTelemetry has an unknown value.
-        ExtraNotInstalled: traces are to be exported without the extra `otel`, or the archive is in S3 without the extra `s3`.
     """
     settings = installation.settings
     require_archive_extra(settings)
     sampling = sampling_of(os.environ)
-    key, storage = await report_key(installation), None
+    key, storage = await installation.report_key(), None
     running = [stage.name for stage in STAGES if stage.name in names and stage.is_installed(settings)]
     _report_idle(set(names) - set(running), is_alone=not running)
     async with AsyncExitStack() as stack:
@@ -307,12 +288,6 @@ async def rebuild_history(installation: Installation) -> int:
     """Clear the history, record all stored events again, and count its executions.
 
     Recorders may run meanwhile, and readers see the history grow.
-
-    Raises:
-        Unreachable: the installation was never initialized.
-        StaleRead: the replicas that were read lag.
-        HistoryUnavailable: the database cannot be used.
-        LogUnavailable: the log did not answer.
     """
     async with installation.history() as history:
         await history.forget()

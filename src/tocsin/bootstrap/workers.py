@@ -21,10 +21,7 @@ from .nats_roles import WORKER
 async def connect_worker(options: WorkerOptions, settings: Settings | None = None) -> AsyncIterator[WorkerConnection]:
     """Connect a worker over NATS.
 
-    It waits without a time limit until NATS answers. `settings`: None: those of the environment.
-
-    Raises:
-        Unreachable: NATS refuses the connection.
+    It waits without a time limit until NATS answers. `settings`: None: the settings of the environment.
     """
     settings = settings or load_settings(options={("nats", "url"): options.nats_url})
     async with connect(settings, within=None) as installation, worker_connection(installation, options) as worker:
@@ -36,10 +33,6 @@ async def worker_connection(installation: Installation, options: WorkerOptions) 
     """Connect a worker in a connected installation.
 
     It makes no request of JetStream, for which a worker's user has no right.
-
-    Raises:
-        SettingsError: the transport of a queue is `mq`, so that executors outside take its tasks; or the NATS user may not
-            use the agent's name.
     """
     _check_name(installation.settings, options.name)
     connection = connection_of(installation, NatsAgentChannel(installation.connection, installation.names), options)

@@ -1,22 +1,20 @@
 """`tocsin agents`: list, show, drain, disable, enable, allow and revoke."""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.text import Text
 
 from ..domain.agent import AgentRecord
+from ..domain.events import QueueGrant
 from ..domain.ownership import EVERY_SHARD
 from ..domain.text import counted
+from ..services.agents import GrantVerb
 from .input.values import Reason
 from .output.format import local, state
 from .output.tables import print_table
 from .runtime.session import Session
-
-if TYPE_CHECKING:
-    from ..domain.events import QueueGrant
-    from ..services.agents import GrantVerb
 
 _KINDS: Final = {"http": "a worker over HTTP", "mq": "an executor of hip-62's queue"}
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The agent's name.")]
@@ -130,7 +128,7 @@ def revoke(
 
 def _grant(
     session: Session,
-    verb: "GrantVerb",
+    verb: GrantVerb,
     agent: str,
     queues: list[str] | None,
     functions: list[str] | None,
@@ -153,7 +151,7 @@ def _granted_shards(shards: "Sequence[str]") -> str:
     return "every shard" if EVERY_SHARD in shards else ", ".join(shards) or "no shards"
 
 
-def _grants(grants: "Sequence[QueueGrant] | None", *, needs_grant: bool) -> str:
+def _grants(grants: Sequence[QueueGrant] | None, *, needs_grant: bool) -> str:
     if grants is None:
         return (
             "no tasks: no grant, and `agents.require_grant` is set" if needs_grant else "what it announces: no grants"

@@ -6,9 +6,10 @@ from typing import Annotated, Final
 import typer
 
 from .. import __version__, telemetry
+from .command_tree import Commands
 from .output import Format
-from .runtime.command_group import Commands
 from .runtime.errors import HELP as EXIT_CODES
+from .runtime.errors import UsageError
 
 SERVED: Final = frozenset(
     {
@@ -98,7 +99,6 @@ def root(  # noqa: PLR0913, PLR0917 - each is an option of the program
     """Read the global options."""
     from .output.format import Output  # noqa: PLC0415 - `tocsin --version` and help do not need these
     from .runtime.backend import Backend  # noqa: PLC0415
-    from .runtime.errors import UsageError  # noqa: PLC0415
     from .runtime.session import Session  # noqa: PLC0415
 
     options = context.obj

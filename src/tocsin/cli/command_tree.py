@@ -1,27 +1,43 @@
-"""The commands of the program, imported when they run or when help is printed."""
+"""The commands of the program, imported at their first use, and the root command."""
 
+import json
 import re
 import sys
+import traceback
 from collections import UserDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from inspect import Signature, cleandoc, signature
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, cast
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 from typing_extensions import override
 
+from .. import telemetry
+from ..domain.text import printable_lines
+from .runtime.errors import Exit
+
 Command: TypeAlias = TyperCommand | TyperGroup
 
 _FILE: Final = re.compile("FILE|FOLDER|PLACE|MODULE")
 """A part of the metavar of an argument that names files."""
-HINT: Final = (
-    "Before or after any command: --nats URL · --server URL · --token TOKEN · --config FILE · --data-dir FOLDER · --root TOKEN · --output table|json · "
-    "--log-level LEVEL · --log-format FORMAT"
-)
+_GLOBAL: Final = {
+    "--nats": "URL",
+    "--server": "URL",
+    "--token": "TOKEN",
+    "--config": "FILE",
+    "--data-dir": "FOLDER",
+    "--root": "TOKEN",
+    "--output": "table|json",
+    "--log-level": "LEVEL",
+    "--log-format": "FORMAT",
+}
+"""Global options, each with its value."""
+GLOBAL: Final = frozenset(_GLOBAL) | {"-o"}
+HINT: Final = "Before or after any command: " + " · ".join(f"{option} {value}" for option, value in _GLOBAL.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +100,7 @@ def _command(name: str, target: str) -> Command:
 
 
 def _with_session(function: Callable[..., None]) -> Callable[..., None]:
-    """Pass the session of the context to a function whose first parameter is `session`."""
+    """Pass the session of the context to a function with the parameter `session`."""
     first, *options = signature(function).parameters.values()
     if first.name != "session":
         return function
@@ -195,3 +211,84 @@ COMMANDS: Final[Tree] = {
     "version": "installation.commands:version",
 }
 """By name, in the order of the help: a group, or `module:function` with a module path below `tocsin.cli`."""
+
+
+class Commands(LazyGroup):
+    """The root group: global options at any position, and an exit code for each failure."""
+
+    def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - Typer's signature
+        super().__init__(COMMANDS, **attributes)
+        tidy(self)
+
+    @override
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        arguments = hoisted(sys.argv[1:] if args is None else args)
+        telemetry.configure("error", is_deferred=True)  # forget the log level of an earlier call in this process
+        try:
+            code = super().main(arguments, prog_name or "tocsin", complete_var, standalone_mode=False, **extra)
+        except Exception as error:  # noqa: BLE001 - every failure becomes an exit code
+            sys.exit(_report(error, arguments))
+        sys.exit(code if isinstance(code, int) else Exit.OK)
+
+
+def hoisted(args: Sequence[str]) -> list[str]:
+    """Move the global options to the front, where the parser expects them.
+
+    Arguments after `--` stay in place, and so does `-o FILE`: commands with `--out` read it.
+    """
+    front: list[str] = []
+    rest: list[str] = []
+    remaining = list(args)
+    while remaining:
+        arg = remaining.pop(0)
+        if arg == "--":
+            rest += [arg, *remaining]
+            break
+        if arg == "-o" and remaining and _is_file(remaining[0]):
+            rest += [arg, remaining.pop(0)]
+        elif arg in GLOBAL and remaining:
+            front += [arg, remaining.pop(0)]
+        elif "=" in arg and arg.partition("=")[0] in GLOBAL:
+            front.append(arg)
+        else:
+            rest.append(arg)
+    return front + rest
+
+
+def _is_file(value: str) -> bool:
+    return "." in value or "/" in value
+
+
+def _report(error: Exception, args: Sequence[str]) -> Exit:
+    from .runtime.error_report import failure_of  # noqa: PLC0415 - only a failure needs it
+
+    failure = failure_of(error)
+    if _value(args, "--log-level") == "debug":
+        traceback.print_exception(error)
+    if "json" in (_value(args, "--output"), _value(args, "-o")):
+        print(json.dumps(failure.as_json()), file=sys.stderr)
+    # A group without a command has printed its help already, and a reader that closed the pipe has what it wanted.
+    elif failure.message and failure.error_code != "output-closed":
+        typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+        typer.echo(printable_lines(failure.message), err=True)
+    telemetry.get_logger("tocsin.cli").debug("command failed", action="command-failed", code=failure.code.value)
+    return failure.code
+
+
+def _value(args: Sequence[str], option: str) -> str | None:
+    """Return the last value of a global option, even if parsing failed."""
+    value = None
+    for arg, after in zip(args, (*args[1:], ""), strict=False):
+        if arg == option and not (arg == "-o" and _is_file(after)):
+            value = after
+        elif arg.startswith(f"{option}="):
+            value = arg.partition("=")[2]
+    return value

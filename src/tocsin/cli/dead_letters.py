@@ -19,7 +19,7 @@ from ..ports import DeadLetterRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, every
 from ..services.operations.dead_letters import Letter, Replay, Resolution
 from ..services.operator import Operator
-from .executions.fan_out import on_each
+from .executions.commands import on_each
 from .executions.page import attempts_table
 from .input.values import Reason, Yes, check, confirm, instant, json_of
 from .input.values import rate as rate_of
@@ -277,16 +277,12 @@ def _resolved(letter: DeadLetter) -> list[RenderableType]:
     return [Text(), Text(f"resolved {local(letter.resolved.time)}{actor}{execution}{reason}", style="green")]
 
 
+_STATUS_NAMES: Final = {Status.UNKNOWN: "open", Status.PLANNED: "pending", Status.ADMITTED: "running"}
+"""Names of statuses that users know by another; no execution of an open replay is known yet."""
+
+
 def _status_name(status: Status | None) -> str:
-    match status:
-        case None | Status.UNKNOWN:  # no execution of the replay is known yet
-            return "open"
-        case Status.PLANNED:
-            return "pending"
-        case Status.ADMITTED:
-            return "running"
-        case _:
-            return status.value
+    return "open" if status is None else _STATUS_NAMES.get(status, status.value)
 
 
 def _text(fact: PoisonMessage) -> str:

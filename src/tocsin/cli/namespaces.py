@@ -30,7 +30,7 @@ def list_namespaces(session: Session) -> None:
     newest = session.ask(lambda operator: operator.namespaces())
     print_table(
         session.output,
-        {"version": newest.version, "namespaces": [_json(namespace) for namespace in newest.namespaces]},
+        {"version": newest.version, "namespaces": [namespace.document() for namespace in newest.namespaces]},
         ("NAMESPACE", "QUOTAS", "DESCRIPTION"),
         ((Text(each.name, style="bold"), _quotas(each), each.description) for each in newest.namespaces),
         empty="no namespaces: all jobs and queues are in the default namespace",
@@ -57,9 +57,7 @@ def show(
             ) from None
 
     found = session.ask(read)
-    held = {"jobs": found.jobs, "queues": list(found.queues)}
-    today = {name: getattr(found, name) for name in ("executions_today", "bytes_today", "changed_bytes_today")}
-    session.output.answer({**_json(found), **held, **today}, lambda: list(_page(found)))
+    session.output.answer(found.document(), lambda: list(_page(found)))
 
 
 def _page(found: NamespaceDetails) -> Iterator[Text]:
@@ -137,14 +135,6 @@ def _change(change: NamespaceChange) -> list[Text]:
 def _words(change: QuotaChange) -> str:
     before = "" if change.before is None else f"{change.before:,} -> "
     return f"{change.quota} {before}{'unlimited' if change.after is None else f'{change.after:,}'}"
-
-
-def _json(namespace: Namespace) -> dict[str, object]:
-    return {
-        "name": namespace.name,
-        "description": namespace.description,
-        **{quota: getattr(namespace, quota) for quota in namespaces.QUOTAS},
-    }
 
 
 def _quotas(namespace: Namespace) -> str:

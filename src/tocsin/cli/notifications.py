@@ -2,15 +2,17 @@
 
 from datetime import UTC, datetime
 from secrets import token_hex
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 from rich.text import Text
 
 from .. import __version__
+from ..domain.formats.document import listed, nearest
 from ..domain.ids import notification_id
 from ..domain.notification import Kind, Notification
 from ..ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery, Page, every
+from ..services.notifications import NotificationRow
 from ..services.operations.errors import NotServed
 from ..services.operator import Operator
 from ..settings.channels import NatsChannel
@@ -19,9 +21,6 @@ from .runtime.errors import Exit, UsageError
 from .runtime.event_loop import run
 from .runtime.history_pages import All, Cursor, print_page
 from .runtime.session import Session, actor
-
-if TYPE_CHECKING:
-    from ..services.notifications import NotificationRow
 
 TEST_JOB: Final = "tocsin.test"
 """The job that a test names; no job has it."""
@@ -62,7 +61,7 @@ def list_notifications(
     """
     query = NotificationQuery(failed=failed, cursor=cursor, limit=MAX_NOTIFICATIONS if is_all else limit)
 
-    async def read(operator: Operator) -> "Page[NotificationRow]":
+    async def read(operator: Operator) -> Page[NotificationRow]:
         if is_all:
             return Page([row async for row in every(operator.notifications, query)])
         return await operator.notifications(query)
@@ -77,7 +76,7 @@ def list_notifications(
     )
 
 
-def _row(row: "NotificationRow") -> tuple[object, ...]:
+def _row(row: NotificationRow) -> tuple[object, ...]:
     job = Text(row.job, style="bold")
     return local(row.at), job, row.kind.value, row.channel, row.state, row.attempts or "", row.error or row.reason
 
@@ -90,8 +89,6 @@ async def _send(session: Session, name: str) -> Notification:
     settings = session.settings()
     channels = settings.notifications.channels
     if name not in channels:
-        from ..domain.formats.document import listed, nearest  # noqa: PLC0415 - only this failure needs it
-
         suggestion = nearest(name, channels)
         hint = f", did you mean {suggestion!r}?" if suggestion else ""
         known = (

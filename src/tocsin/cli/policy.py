@@ -3,23 +3,21 @@
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.text import Text
 
 from ..domain.policy import SCRATCHBIRD, UNUSED, Policy, shown, timeouts_above
 from ..domain.text import counted
+from ..services.documents import PolicyVersion
+from ..services.jobs import Job
 from ..services.operator import Operator
 from .input.values import Reason
 from .output.format import local
 from .output.tables import table
 from .runtime.errors import UsageError
 from .runtime.session import Session
-
-if TYPE_CHECKING:
-    from ..services.documents import PolicyVersion
-    from ..services.jobs import Job
 
 UNSET: Final = "none"
 """The value that unsets a field."""
@@ -70,7 +68,7 @@ def set_policy(
         )
     changes = {**(SCRATCHBIRD.model_dump() if defaults else {}), **written}
 
-    async def request(operator: Operator) -> "tuple[bool, PolicyVersion, Sequence[Job]]":
+    async def request(operator: Operator) -> tuple[bool, PolicyVersion, Sequence[Job]]:
         changed = await operator.change_policy(changes, reason=reason)
         newest = await operator.policy()
         ceiling = newest.policy.job_timeout
@@ -102,13 +100,13 @@ def _written(fields: Collection[str]) -> dict[str, object]:
     return values
 
 
-def _note(longer: "Sequence[Job]") -> Iterator[str]:
+def _note(longer: Sequence[Job]) -> Iterator[str]:
     if longer:
         names = ", ".join(job.name for job in longer[:MAX_NAMED]) + (", …" if len(longer) > MAX_NAMED else "")
         yield f"{counted(len(longer), 'job')} with a longer timeout, which they keep until they are changed: {names}"
 
 
-def _as_json(newest: "PolicyVersion") -> dict[str, Any]:
+def _as_json(newest: PolicyVersion) -> dict[str, Any]:
     return {**asdict(newest), "policy": newest.policy.model_dump()}
 
 
@@ -125,7 +123,7 @@ def _table(policy: Policy) -> Any:  # noqa: ANN401 - a renderable
     )
 
 
-def _origin(newest: "PolicyVersion") -> str:
+def _origin(newest: PolicyVersion) -> str:
     if newest.since is None:
         return "no policy is defined"
     by = f" by {newest.by}" if newest.by else ""

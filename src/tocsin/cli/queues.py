@@ -2,22 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.text import Text
 
 from ..domain.text import counted
-from ..services.queue_decisions import PurgeAnswer
-from ..services.queues import find
+from ..services.queue_decisions import PurgeAnswer, QueuePurge
+from ..services.queues import QueueDetails, find
 from .input.values import Reason, Yes, check, confirm
 from .output.format import local
 from .output.tables import table
 from .runtime.session import Session
-
-if TYPE_CHECKING:
-    from ..services.queue_decisions import QueuePurge
-    from ..services.queues import QueueDetails
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The queue's name.")]
 
@@ -99,7 +95,7 @@ def _tasks(answer: PurgeAnswer) -> str:
     return "an unknown number of waiting tasks" if answer.waiting is None else counted(answer.waiting, "waiting task")
 
 
-def _row(queue: "QueueDetails") -> tuple[object, ...]:
+def _row(queue: QueueDetails) -> tuple[object, ...]:
     return (
         Text(queue.name, style="bold"),
         queue.transport,
@@ -113,7 +109,7 @@ def _row(queue: "QueueDetails") -> tuple[object, ...]:
     )
 
 
-def _page(queue: "QueueDetails") -> list[Text]:
+def _page(queue: QueueDetails) -> list[Text]:
     waits = ", ".join(f"{name} {number:,}" for name, number in queue.waiting_functions.items())
     return [
         Text.assemble((queue.name, "bold"), f"  {queue.transport}"),
@@ -136,7 +132,7 @@ def _page(queue: "QueueDetails") -> list[Text]:
     ]
 
 
-def _limits(queue: "QueueDetails") -> Iterator[tuple[str, str]]:
+def _limits(queue: QueueDetails) -> Iterator[tuple[str, str]]:
     if queue.concurrency is not None:
         holds = ", holds back tasks" if queue.held_by == "concurrency" else ""
         yield "limit", f"{queue.concurrency:,} tasks at a time{holds}"
@@ -150,7 +146,7 @@ def _limits(queue: "QueueDetails") -> Iterator[tuple[str, str]]:
         yield "", f"{group.waiting:,} by limit {group.limit:,} of {group.counted} ({group.running:,} run)"
 
 
-def _problems(queue: "QueueDetails") -> list[str]:
+def _problems(queue: QueueDetails) -> list[str]:
     paused = [f"{queue.name!r} is {queue.paused}, since {local(queue.paused.since)}"] if queue.paused else []
     is_used = queue.jobs or queue.waiting
     if is_used and not queue.taken and not queue.agents and queue.transport != "mq":
@@ -158,7 +154,7 @@ def _problems(queue: "QueueDetails") -> list[str]:
     return paused
 
 
-def _purged(purge: "QueuePurge") -> str:
+def _purged(purge: QueuePurge) -> str:
     by = f" by {purge.by}" if purge.by else ""
     number = "" if purge.waiting is None else f", {counted(purge.waiting, 'task')}"
     return f"{local(purge.at)}{by}{number}{f': {purge.reason}' if purge.reason else ''}"

@@ -29,7 +29,7 @@ def list_shards(session: Session) -> None:
         session.output,
         {
             "version": newest.version,
-            "shards": [{**_json(shard), "owner": _owner_json(newest, shard)} for shard in newest.shards],
+            "shards": [{**shard.document(), "owner": newest.owners.get(shard.shard_id)} for shard in newest.shards],
         },
         ("SHARD", "STATE", "OWNER", "NAME", "LABELS"),
         (_row(newest, shard) for shard in newest.shards),
@@ -68,12 +68,9 @@ def apply(
         return changes
 
     made = session.ask(request)
-    session.output.answer({"dry_run": dry_run, "changes": [_change(change) for change in made]}, list)
-
-
-def _owner_json(newest: ShardMap, shard: Shard) -> object:
-    owner = newest.owners.get(shard.shard_id)
-    return None if owner is None else owner.model_dump(mode="json")
+    session.output.answer(
+        {"dry_run": dry_run, "changes": [{"shard_id": change.shard_id, **change._asdict()} for change in made]}, list
+    )
 
 
 def _owner(newest: ShardMap, shard: Shard) -> str:
@@ -110,15 +107,3 @@ def _words(change: ShardChange) -> str:
     return "  " + ", ".join(
         f"{before.state.value} -> {after.state.value}" if name == "state" else name for name in fields
     )
-
-
-def _change(change: ShardChange) -> dict[str, object]:
-    return {
-        "shard_id": change.shard_id,
-        "before": None if change.before is None else _json(change.before),
-        "after": None if change.after is None else _json(change.after),
-    }
-
-
-def _json(shard: Shard) -> dict[str, object]:
-    return {"shard_id": shard.shard_id, "name": shard.name, "state": shard.state.value, "labels": shard.labels}

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import ValidationError
 from rich.text import Text
 
 from .input.values import JobName, json_of
@@ -75,9 +76,7 @@ def ignored(
 
 
 def _event(written: str) -> "GivenEvent":
-    from pydantic import ValidationError  # noqa: PLC0415 - help does not need it
-
-    from ..services.trigger_test import GivenEvent  # noqa: PLC0415
+    from ..services.trigger_test import GivenEvent  # noqa: PLC0415 - help does not need it
 
     is_text = written.startswith(("{", "@"))
     document: dict[str, Any] | None = json_of("--event", written if is_text else f"@{written}", dict)

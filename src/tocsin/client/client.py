@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 from pydantic import JsonValue
 
@@ -19,6 +19,7 @@ from ..ports import DeadLetterRow, ExecutionRow
 from ..ports.queries import DeadLetterQuery, DeadLetterSort, ExecutionQuery, ExecutionSort, every
 from ..services.apply import owners_of, with_defaults, with_owner
 from ..services.jobs import Job, Plan
+from ..services.operations.dead_letters import Resolution
 from ..services.operator import Operator
 from ..settings import Settings, load
 from ..settings.fields import is_http_url
@@ -27,9 +28,6 @@ from .errors import ClientClosed, InvalidArgument, WrongContext
 from .event_watch import EventWatch
 from .job_snapshot import JobSnapshot, snapshots_of
 from .run import Run
-
-if TYPE_CHECKING:
-    from ..services.operations.dead_letters import Resolution
 
 CONNECT_TIMEOUT_S: Final = 10.0
 """How long an opening client waits for NATS."""
@@ -408,7 +406,7 @@ class Client:
             return None
         return Run(self._open, replay.job, replay.execution_id, is_requested=True)
 
-    async def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> "Resolution":
+    async def resolve(self, dead_letter: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         """Mark a dead letter as resolved.
 
         `job`: its job, if several jobs have a dead letter with this id.

@@ -62,11 +62,7 @@ class Watcher:
         self._changed.set()
 
     async def take(self) -> tuple[Sequence[Recorded[Message]], bool]:
-        """Wait for events; return them, and whether the execution must be read instead.
-
-        Raises:
-            Exception: the events cannot be followed.
-        """
+        """Wait for events; return them, and whether the execution must be read instead."""
         try:
             async with asyncio.timeout(next(self._checks, None)):
                 await self._changed.wait()

@@ -45,11 +45,7 @@ class JobSnapshot:
 
     @classmethod
     def of(cls, job: Job, runs: RunCounters | None) -> "JobSnapshot":
-        """Return the snapshot of a job with its counters.
-
-        Raises:
-            CountersUnknown: the counters are unknown.
-        """
+        """Return the snapshot of a job with its counters."""
         if runs is None:
             raise CountersUnknown(job.name)
         return cls(
@@ -63,11 +59,7 @@ class JobSnapshot:
 
 
 def snapshots_of(jobs: tuple[Job, ...], runs: Mapping[str, RunCounters]) -> tuple[JobSnapshot, ...]:
-    """Return snapshots of jobs; a job that was registered meanwhile has no runs yet.
-
-    Raises:
-        CountersUnknown: no counters are known.
-    """
+    """Return snapshots of jobs; a job that was registered meanwhile has no runs yet."""
     if jobs and not runs:
         raise CountersUnknown(jobs[0].name)
     return tuple(JobSnapshot.of(job, runs.get(job.name, RunCounters())) for job in jobs)

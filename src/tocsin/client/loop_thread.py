@@ -38,11 +38,7 @@ class LoopThread(Generic[C]):
         self._thread: threading.Thread | None = None
 
     def open(self) -> C:
-        """Start the thread, wait until the client is open, and return it.
-
-        Raises:
-            ClientClosed: the client was opened before.
-        """
+        """Start the thread, wait until the client is open, and return it."""
         if self._thread is not None:
             raise ClientClosed("the client was opened before: a client is opened once")
         self._process = os.getpid()
@@ -64,9 +60,6 @@ class LoopThread(Generic[C]):
         """Close the client and end the thread; a forked process leaves both to its parent.
 
         The first call raises an error of the end.
-
-        Raises:
-            WrongContext: this is the thread itself.
         """
         if self._thread is None or os.getpid() != self._process:
             return
@@ -130,7 +123,7 @@ class LoopThread(Generic[C]):
             future.cancel()  # an interrupted call, such as by Ctrl-C
 
     def iterate(self, make: Callable[[], AsyncIterator[T]]) -> Iterator[T]:
-        """Yield what an asynchronous iterator of the thread's event loop yields."""
+        """Yield the items of an asynchronous iterator of the thread's event loop."""
 
         async def begin() -> AsyncIterator[T]:
             return make()
@@ -140,8 +133,9 @@ class LoopThread(Generic[C]):
             while (row := self.call(anext, rows, _END)) is not _END:
                 yield row  # type: ignore[misc] # it is not `_END`
         finally:
-            with suppress(ClientClosed):
-                self.call(_end, rows)
+            if isinstance(rows, AsyncGenerator):
+                with suppress(ClientClosed):
+                    self.call(rows.aclose)
 
     def _run(self, opened: "Future[C]") -> None:
         try:
@@ -175,8 +169,3 @@ def _park_all() -> None:
 
 
 atexit.register(_park_all)
-
-
-async def _end(rows: AsyncIterator[T]) -> None:
-    if isinstance(rows, AsyncGenerator):
-        await rows.aclose()

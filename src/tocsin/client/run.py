@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from pydantic import JsonValue
 
@@ -15,15 +15,13 @@ from ..domain.fan_out import execution_ids
 from ..ports import ExecutionRow, HistoryUnavailable, LogUnavailable, NotAllowed
 from ..ports.queries import ExecutionQuery
 from ..services.operations.errors import NotFound
+from ..services.operations.execution_output import ExecutionOutput
+from ..services.operations.execution_requests import Cancellation
 from ..services.operations.lookup import ExecutionMatch, fanned_out
 from ..services.operator import Operator
 from .errors import InvalidArgument, RunTimeout
 from .event_watch import EventWatch, is_end
 from .outcome import Outcome, outcome_of, outcome_of_row
-
-if TYPE_CHECKING:
-    from ..services.operations.execution_output import ExecutionOutput
-    from ..services.operations.execution_requests import Cancellation
 
 READS_AT_ONCE: Final = 16
 """Executions of a fan-out that are read concurrently."""
@@ -112,7 +110,7 @@ class Run:
         fan_out = await operator.fan_out(found)
         return outcome_of(found).status if fan_out is None else fan_out.status
 
-    async def cancel(self, reason: str | None = None) -> "Cancellation":
+    async def cancel(self, reason: str | None = None) -> Cancellation:
         """Cancel the run; a finished run stays as it is.
 
         The answer's `changed` says whether this call ended it. `reason` is recorded.
@@ -125,7 +123,7 @@ class Run:
         operator, _ = self._open()
         return await operator.cancel(self.execution_id, reason=reason, job=self.job)
 
-    async def output(self, after: int = 0) -> "ExecutionOutput":
+    async def output(self, after: int = 0) -> ExecutionOutput:
         """Return the lines that the handlers logged, and the progress of the steps.
 
         `after`: the sequence after which lines are returned. The log keeps the last 200 lines of each attempt, for a limited time.
@@ -224,10 +222,7 @@ class Run:
         return found if found.is_over else None
 
     async def _find(self, execution_id: str) -> ExecutionMatch | Outcome | None:
-        """Return an execution from the log, the archive or the history.
-
-        None: it is not planned yet.
-        """
+        """Return an execution from log, archive or history; None: it is not planned yet."""
         operator, _ = self._open()
         try:
             match = await operator.execution(execution_id)

@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Blocking:
-    """A client or a run whose methods block the calling thread."""
+    """A client or a run with methods that block the calling thread."""
 
     _thread: LoopThread[Any]
     _called: Any

@@ -34,11 +34,7 @@ _PORTS: Final = {"starttls": 587, "tls": 465, "none": 25}
 
 
 def webhook_key(secret: str) -> bytes:
-    """Return the key of a secret of Standard Webhooks.
-
-    Raises:
-        ValueError: it is not such a secret.
-    """
+    """Return the key of a secret of Standard Webhooks."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):  # the latter: a character outside of ASCII
@@ -188,7 +184,7 @@ ChannelName: TypeAlias = Annotated[str, AfterValidator(channel_name)]
 
 
 def _page(url: str) -> str:
-    if not is_http_url(url) or any(character in url for character in " ?#"):
+    if not is_http_url(url) or any(character in url for character in "?#"):
         raise ValueError("must be a URL without a query, such as `https://tocsin.example.com`")
     return url.rstrip("/")
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Se
 from ..domain import duration
 from ..domain.agent import checked_shards
 from ..domain.documented_model import DocumentedModel
+from ..domain.schedule import validate_timezone
 
 
 def must(accepts: Callable[[str], object], reason: str) -> AfterValidator:
@@ -34,12 +35,6 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ValueError(f"`{twice[0]}` is listed twice")
     return names
-
-
-def _zone(name: str) -> str:
-    from ..domain.schedule import validate_timezone  # noqa: PLC0415 - most settings name no zone
-
-    return validate_timezone(name)
 
 
 _OWN_PARAMETERS = frozenset(
@@ -81,7 +76,7 @@ ParameterName: TypeAlias = Annotated[
 ]
 Port: TypeAlias = Annotated[int, Field(ge=0, le=65_535)]
 DeclaredShards: TypeAlias = Annotated[tuple[str, ...], AfterValidator(checked_shards)]
-ScheduleZone: TypeAlias = Annotated[str, AfterValidator(_zone)]
+ScheduleZone: TypeAlias = Annotated[str, AfterValidator(validate_timezone)]
 Token: TypeAlias = Annotated[
     str, form(r"[a-z][a-z0-9-]*", "must be one token of small letters, digits and hyphens, the first a letter")
 ]
@@ -105,7 +100,7 @@ def _names_a_server(url: str, schemes: Collection[str]) -> bool:
 
 
 def is_http_url(url: str) -> bool:
-    return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable()
+    return _names_a_server(url, {"http", "https"}) and url.isascii() and url.isprintable() and " " not in url
 
 
 def is_loopback(host: str) -> bool:
@@ -119,11 +114,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 def origin(url: str) -> str:
-    """Return the origin of a URL without a path, as browsers write it.
-
-    Raises:
-        ValueError: it has a path, a user, or is no URL of a server.
-    """
+    """Return the origin of a URL without a path, as browsers write it."""
     parts = urlsplit(url)
     if not is_http_url(url) or parts.path not in {"", "/"} or parts.query or parts.fragment or "@" in parts.netloc:
         raise ValueError("must be a URL without a path, such as `https://tocsin.example.com`")
@@ -136,22 +127,14 @@ TRACE_ID = "{trace_id}"
 
 
 def trace_page(url: str) -> str:
-    """Check the address of a trace.
-
-    Raises:
-        ValueError: it is no address of a page, or does not name the trace.
-    """
+    """Check the address of a trace."""
     if url.count(TRACE_ID) != 1 or not is_http_url(url) or TRACE_ID in urlsplit(url).netloc:
         raise ValueError("must be a URL that names the trace, such as `https://jaeger.example.com/trace/{trace_id}`")
     return url
 
 
 def monitor_url(secret: SecretStr) -> SecretStr:
-    """Check the URL of a monitor.
-
-    Raises:
-        ValueError: it is no URL that a request can have.
-    """
+    """Check the URL of a monitor."""
     if not is_http_url(secret.get_secret_value()):
         raise ValueError("must be a URL of a monitor, such as `https://monitor.example.com/ping/…`")
     return secret
@@ -164,11 +147,7 @@ _BEARER_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 def strong_token(secret: SecretStr) -> SecretStr:
-    """Check the token of an administrator.
-
-    Raises:
-        ValueError: it can be guessed, or cannot be sent in a header.
-    """
+    """Check the token of an administrator."""
     text = secret.get_secret_value()
     if len(text) < MIN_ADMIN_TOKEN or not _BEARER_TOKEN.fullmatch(text):
         raise ValueError(

@@ -17,7 +17,7 @@ from ..domain.errors import TocsinError
 from ..domain.formats.document import listed, nearest
 from ..domain.yaml_fault import fault_of
 from .fields import Section
-from .root import WITHOUT_EFFECT, FieldPath, Settings
+from .root import FieldPath, Settings
 
 DEFAULT: Final = "default"
 """Origin of a field that is not set."""
@@ -113,12 +113,9 @@ def shown(settings: Settings) -> dict[str, JsonValue]:
 
 
 def described(settings: Settings) -> dict[str, dict[str, JsonValue]]:
-    """Return each field's value for display, its origin, and whether it has an effect."""
+    """Return each field's value for display, and its origin."""
     sources = origins(settings)
-    return {
-        name: {"value": value, "origin": sources[name], "has_effect": name not in WITHOUT_EFFECT}
-        for name, value in shown(settings).items()
-    }
+    return {name: {"value": value, "origin": sources[name]} for name, value in shown(settings).items()}
 
 
 def _dumped(settings: Settings) -> Iterator[tuple[FieldPath, JsonValue]]:
@@ -208,13 +205,7 @@ def load(config: Path | None = None, *, options: Mapping[FieldPath, object] | No
 
 
 def with_options(settings: Settings, options: Mapping[FieldPath, object]) -> Settings:
-    """Return the settings of a program with values of the command line.
-
-    `options`: the values by path; None: the option is not set.
-
-    Raises:
-        SettingsError: a value is invalid.
-    """
+    """Return the settings of a program with values of the command line by path."""
     given = {path: value for path, value in options.items() if value is not None}
     values = _set_fields(settings)
     for path, value in given.items():

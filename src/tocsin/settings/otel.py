@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlsplit
 
 from ..domain.definition import DefinitionProblem, show
 from ..domain.formats.document import listed
 from ..domain.trace_context import Sampling
+from .fields import is_http_url
 from .loader import SettingsError
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -24,13 +24,7 @@ SAMPLERS: Final = tuple(f"{prefix}{name}" for name in _RATIOS for prefix in ("",
 
 
 def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
-    """Return what decides on the traces of new executions; None: tracing is off.
-
-    It is off unless an endpoint for traces is set.
-
-    Raises:
-        SettingsError: a variable has a value that this program does not know.
-    """
+    """Return the sampling of traces; None: tracing is off, as without an endpoint."""
     given = {name: text.strip() for name, text in environment.items() if name.startswith("OTEL_") and text.strip()}
     exporter = given.get(EXPORTER, "otlp")
     if given.get(DISABLED, "").lower() == "true" or not any(name in given for name in ENDPOINTS) or exporter == "none":
@@ -38,9 +32,10 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
     if exporter != "otlp":
         raise _wrong(EXPORTER, exporter, "must be `otlp` or `none`")
     endpoint = next(name for name in ENDPOINTS if name in given)
-    if not _is_url(given[endpoint]):
+    if not is_http_url(given[endpoint]):
         reason = f"must be a URL that begins with http:// or https://, such as http://localhost:4318; set {EXPORTER}=none for no traces"
-        raise _wrong(endpoint, _without_secrets(given[endpoint]), reason)
+        without_secrets = given[endpoint].rpartition("@")[2].partition("?")[0]  # no user, no password and no query
+        raise _wrong(endpoint, without_secrets, reason)
     protocol = next((name for name in PROTOCOLS if name in given), None)
     if protocol is not None and given[protocol] != PROTOCOL:
         raise _wrong(protocol, given[protocol], f"must be `{PROTOCOL}`, to port 4318 of most collectors")
@@ -50,21 +45,6 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
         raise _wrong(SAMPLER, sampler, f"must be one of {listed(SAMPLERS)}")
     ratio = _RATIOS[name]
     return Sampling(_ratio(given.get(RATIO, "1")) if ratio is None else ratio, sampler != name)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        _ = parts.port  # raises for a port that cannot be
-    except ValueError:
-        return False
-    has_space = any(character.isspace() for character in text)
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not has_space
-
-
-def _without_secrets(endpoint: str) -> str:
-    """Return an endpoint without its user, its password and its query."""
-    return endpoint.rpartition("@")[2].partition("?")[0]
 
 
 def _ratio(text: str) -> float:

@@ -47,8 +47,6 @@ FieldPath: TypeAlias = tuple[str, ...]
 _PREFIXES: Final = ("public_prefix", "trigger_prefix", "mq_prefix")
 _TAKEN: Final = frozenset({"public", ids.OWN_REQUESTS})
 """Names under which other requests are recorded."""
-WITHOUT_EFFECT: Final[frozenset[str]] = frozenset()
-"""Fields of hip-62 that are accepted and have no effect yet. A test fails once a field has one."""
 
 
 def _default_folder() -> Path:

@@ -26,11 +26,7 @@ class S3Location(NamedTuple):
 
 
 def s3_location(url: str) -> S3Location:
-    """Read `s3://BUCKET/PREFIX`.
-
-    Raises:
-        ValueError: it has another form, or characters that some stores change.
-    """
+    """Read `s3://BUCKET/PREFIX`."""
     bucket, _, prefix = url.removeprefix(S3_SCHEME).partition("/")
     prefix = prefix.removesuffix("/")
     is_prefix = not prefix or (_PREFIX.fullmatch(prefix) and not {".", ".."} & {*prefix.split("/")})

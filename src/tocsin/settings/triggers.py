@@ -107,10 +107,7 @@ class Triggers(Section):
 
 
 def stream_of(trigger: EventTrigger, opened: Mapping[str, Sequence[str]]) -> str | None:
-    """Return the stream of a trigger; None: not exactly one stream is open for it.
-
-    `opened`: the subjects of each stream that the settings open.
-    """
+    """Return the stream of a trigger; None: not exactly one stream is open for it."""
     streams = [
         stream
         for stream, filters in opened.items()

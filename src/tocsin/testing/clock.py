@@ -23,11 +23,7 @@ _DAYS: Final = {"day": 1, "week": 7}
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return a time zone of the table that schedules use.
-
-    Raises:
-        ValueError: the table has no such name.
-    """
+    """Return a time zone of the table that schedules use."""
     try:
         return timezones.zone(name).data
     except ValueError as error:
@@ -39,10 +35,6 @@ def end_of(start: datetime, span: str | float | timedelta, zone: tzinfo) -> date
 
     `3 days` ends at the same time of the day in the zone, also across a change of its clocks. `72h` and a `timedelta` are exact. In
     `2 days 12h`, the exact part follows the days.
-
-    Raises:
-        DurationError: the text is no span.
-        ValueError: the span is negative, or ends after the year 9999.
     """
     try:
         if isinstance(span, timedelta):
@@ -67,11 +59,7 @@ def _end_of_text(start: datetime, span: str, zone: tzinfo) -> datetime:
 
 
 def instant_of(at: datetime | str, zone: tzinfo) -> datetime:
-    """Return an instant in UTC; a time without an offset is that of the zone.
-
-    Raises:
-        ValueError: the text is not a time in ISO 8601.
-    """
+    """Return an instant in UTC; a time without an offset is in the zone."""
     if isinstance(at, str):
         try:
             at = datetime.fromisoformat(at)

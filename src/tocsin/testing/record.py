@@ -50,11 +50,7 @@ def opened_by(definitions: Iterable[JobDefinition], given: Triggers) -> Triggers
 
 
 def read(definitions: Definitions) -> tuple[JobDefinition, ...]:
-    """Return definitions, of which some are files.
-
-    Raises:
-        DefinitionError: a file is invalid.
-    """
+    """Return definitions, and read the files among them."""
     found: list[JobDefinition] = []
     for each in definitions:
         found += [each] if isinstance(each, JobDefinition) else load(each)
@@ -88,7 +84,7 @@ class PassedSpan:
 
 
 class Record:
-    """Folds what the stages stored."""
+    """Folds the events that the stages stored."""
 
     def __init__(self, log: InMemoryCommitLog, seal: Seal) -> None:
         self._log = log
@@ -149,7 +145,7 @@ class Record:
         return min(self._next.values(), default=None)
 
     def _note(self, state: Ledger, fact: Passed) -> None:
-        """Note a span whose instants one event stores together."""
+        """Note a span of instants that an event stores together."""
         regime = next(each for each in state.regimes if each.definition == fact.definition)
         schedule = ledger.schedule_of(state.definitions[fact.definition].timetable)
         after = max(fact.start, regime.since)

@@ -31,9 +31,6 @@ async def rest(time: LoopTime, handling: Handling | None, thread_limit: float, w
     """Let every task of a simulation run until it waits, and every sync handler end.
 
     `thread_limit`: seconds of the machine's time that a sync handler may run. `watchdog`: ends an async handler that gives no turn.
-
-    Raises:
-        StuckError: that does not happen.
     """
     try:
         await _rest(time, handling, thread_limit, watchdog)

@@ -10,12 +10,12 @@ from typing import Any, Final, Self
 
 from pydantic import JsonValue
 
-from .. import bootstrap
 from ..app.application import Tocsin
 from ..app.declarations import Declarations
 from ..app.job import Job, name_of, request_of
-from ..bootstrap.in_memory import InMemoryInstallation
+from ..bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
 from ..bootstrap.in_process import operator_in_memory
+from ..bootstrap.stage_runner import STAGE_NAMES
 from ..bootstrap.workers import connection_of
 from ..domain.definition import JobDefinition
 from ..domain.errors import TocsinError
@@ -39,7 +39,7 @@ RUN_UP: Final = timedelta(seconds=1)
 """Time that passes in full before each instant, so that loops of the stages have their turns."""
 LOOK: Final = timedelta(seconds=10)
 """How often the stages look at executions that wait, and are decided on by their age."""
-SIMULATED: Final = tuple(name for name in bootstrap.STAGE_NAMES if name != RECORDER.name)
+SIMULATED: Final = tuple(name for name in STAGE_NAMES if name != RECORDER.name)
 """The stages of a simulation. It reads outcomes from the log, and writes the history only when it is read."""
 LOSS_S: Final = 60.0
 """Simulated seconds within which the stages certainly notice that a worker was killed."""
@@ -133,7 +133,7 @@ class Simulation:
             stack.enter_context(self._watchdog.watching())
             self._time = LoopTime(self._clock, loop)
             self.installation: InMemoryInstallation = await stack.enter_async_context(
-                bootstrap.open_in_memory(self._settings, self._clock)
+                open_in_memory(self._settings, self._clock)
             )
             self._record = Record(self.installation.commit_log, await self.installation.commits.reader.seal())
             self._registry = Registry(self.installation.log, self.installation.projections, self._clock)
@@ -142,7 +142,7 @@ class Simulation:
                 await stack.enter_async_context(self._app.connected(operator))
             stack.push_async_callback(self._stop)
             self._tasks["the stages"] = self._time.start(
-                bootstrap.run_stages_in_memory(self.installation, SIMULATED, channels={}), "the stages"
+                run_stages_in_memory(self.installation, SIMULATED, channels={}), "the stages"
             )
             await self._rest()
             if self._worker is not None:
@@ -263,7 +263,8 @@ class Simulation:
             JobNotFound: the job never existed.
         """
         self._record.read()
-        self._require(job)
+        if job is not None and not self._record.knows(job):
+            raise JobNotFound(job)
         found = [each for each in self._record.executions.values() if job is None or each.job == job]
         return sorted(found, key=lambda each: each.scheduled_time)
 
@@ -308,10 +309,6 @@ class Simulation:
         """
         completed = [each.execution_id for each in self.executions(job) if each.status == "completed"]
         return [self._record.outcome(id_).value() for id_ in completed]
-
-    def _require(self, job: str | None) -> None:
-        if job is not None and not self._record.knows(job):
-            raise JobNotFound(job)
 
     async def apply(self, *definitions: JobDefinition) -> None:
         """Create or change jobs.

@@ -79,7 +79,7 @@ class StartedTasks:
         coroutine: Any,  # noqa: ANN401 - what the handler gives, of any type
         create: Callable[[Coroutine[Any, Any, T]], "asyncio.Task[T]"],
     ) -> "asyncio.Task[T]":
-        """Start a task for a handler, or for another task of it."""
+        """Start a task for a handler, or for another task of a handler."""
         if not isinstance(coroutine, Coroutine):
             return create(coroutine)  # which refuses it, or takes a generator
         code = getattr(coroutine, "__qualname__", type(coroutine).__qualname__)

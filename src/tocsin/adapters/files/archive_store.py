@@ -17,22 +17,14 @@ class FileArchiveStore:
         self._folder = folder
 
     async def put(self, name: str, body: bytes) -> None:
-        """Store an object, unless an object of that name exists.
-
-        Raises:
-            ArchiveUnavailable: the folder cannot be written.
-        """
+        """Store an object, unless an object of that name exists."""
         try:
             await asyncio.to_thread(self._write, name, body)
         except OSError as error:
             raise self._unavailable("written", error) from error
 
     async def get(self, name: str) -> bytes | None:
-        """Return an object, or None if it does not exist.
-
-        Raises:
-            ArchiveUnavailable: the object cannot be read.
-        """
+        """Return an object, or None if it does not exist."""
         try:
             return await asyncio.to_thread((self._folder / name).read_bytes)
         except FileNotFoundError:

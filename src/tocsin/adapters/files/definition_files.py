@@ -12,12 +12,7 @@ from ...domain.definition import DefinitionError, DefinitionProblem, JobDefiniti
 from ...domain.formats import read, refuse_duplicates
 from . import yaml_text
 from .calendars import CalendarSection, Resolved
-from .text_files import decoded, read_bytes
-
-STDIN: Final = "-"
-"""The source name of standard input."""
-
-STDIN_NAME: Final = "standard input"
+from .text_files import STDIN, STDIN_NAME, decoded, read_bytes, read_source
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """A registry of ten thousand jobs has a third of this size. A larger file is not a job file."""
@@ -120,12 +115,7 @@ def load(
 
 
 def load_calendars(*sources: str | Path, today: date | None = None) -> dict[str, Resolved]:
-    """Return the calendars of job files with their dates; `today`: as of `load`.
-
-    Raises:
-        DefinitionError: lists all problems of the files and their calendars.
-        ExtraNotInstalled: a calendar needs the extra `calendars`.
-    """
+    """Return the calendars of job files with their dates; `today`: as of `load`."""
     entries = _entries(sources, sys.stdin)
     section = _calendars(entries, today)
     if problems := [*(entry for entry in entries if isinstance(entry, DefinitionProblem)), *section.problems]:
@@ -141,17 +131,10 @@ def _calendars(entries: Iterable[_Entry], today: date | None) -> CalendarSection
     return section
 
 
-def load_document(source: str, *, stdin: TextIO | None = None) -> object:
-    """Return the only document of a YAML or JSON file, or of standard input (`-`).
-
-    Raises:
-        DefinitionError: it cannot be read, or it has another number of documents.
-    """
-    if source == STDIN:
-        name, text = STDIN_NAME, (stdin or sys.stdin).read()
-    else:
-        name, text = source, decoded(read_bytes(Path(source), MAX_FILE_BYTES), source)
-    documents = _parsed(name, text)
+def load_document(source: str) -> object:
+    """Return the only document of a YAML or JSON file, or of standard input (`-`)."""
+    name = STDIN_NAME if source == STDIN else source
+    documents = _parsed(name, decoded(read_source(source, MAX_FILE_BYTES), name))
     if len(documents) != 1:
         reason = f"has {len(documents)} documents: write one"
         raise DefinitionError(DefinitionProblem(reason, source=name, code="invalid-value"))

@@ -65,7 +65,6 @@ def days_of_file(content: bytes, source: str, first: date, last: date) -> Iterat
     A day of several events comes several times.
 
     Raises:
-        DefinitionError: names the file, the event and the field.
         ImportError: the extra `calendars` is not installed.
     """
     import recurring_ical_events  # noqa: PLC0415 - only job files with such calendars need it

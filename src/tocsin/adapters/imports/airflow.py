@@ -185,18 +185,14 @@ _MAX_LIMIT: Final = 10_000
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the DAGs in a Python file.
-
-    Raises:
-        DefinitionError: the file is not Python, or too large; the problem's source is `:line`.
-    """
+    """Return the jobs of the DAGs in a Python file."""
     drafted = Draftings(source)
     try:
         module = parse(text)
         graphs = Graphs(module, Values.in_module(module))
         drafted.drafts = [_draft(dag, source, zone, now) for dag in graphs.dags[:MAX_DAGS]]
         lines = {line for line, _ in graphs.skipped}.union(line for dag in graphs.dags for line, _ in dag.skipped)
-        report_unfollowed(module, drafted, is_read=graphs.is_settled, lines=lines)
+        report_unfollowed(module, drafted, read=graphs.settled, lines=lines)
     except RecursionError:
         raise too_deep() from None
     for line, what in graphs.skipped:

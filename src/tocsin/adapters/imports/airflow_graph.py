@@ -21,7 +21,7 @@ class Group:
 
     @property
     def path(self) -> tuple["Group", ...]:
-        """The group and those around it, the outermost first."""
+        """The group and the groups around it, the outermost first."""
         return (*(self.parent.path if self.parent else ()), self)
 
 
@@ -111,7 +111,7 @@ def is_label(node: ast.expr) -> bool:
 
 
 def is_dag(name: str) -> bool:
-    """Return whether a name is that of `DAG`, or of a class derived from it."""
+    """Return whether a name belongs to `DAG`, or to a class derived from it."""
     return name.rpartition(".")[2][:1].isupper() and name.lower().endswith("dag")
 
 
@@ -161,16 +161,13 @@ class Graphs:
         self._links = 0
         self._loop_nodes = 0
         self._owners: dict[Node, Dag] = {}
-        self._settled: set[ast.AST] = set()
+        self.settled: set[ast.AST] = set()
         """Nodes that became a part of a DAG, were reported, or make no tasks of this file."""
         self._functions: set[str] = set()
         self._defined: set[ast.AST] = set()
         """The functions that statements of the file define."""
         self._run(module.body, _Scope())
         self._report_rest(module)
-
-    def is_settled(self, node: ast.AST) -> bool:
-        return node in self._settled
 
     def _run(self, statements: Sequence[ast.stmt], scope: _Scope) -> None:
         for statement in statements:
@@ -303,14 +300,14 @@ class Graphs:
             skipped.append((line, what))
 
     def _settle(self, *nodes: ast.AST) -> None:
-        self._settled.update(each for node in nodes for each in ast.walk(node))
+        self.settled.update(each for node in nodes for each in ast.walk(node))
 
     def _report_rest(self, module: ast.Module) -> None:
         """Report DAGs and tasks that no statement led to, as in comprehensions and functions."""
         for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node not in self._defined:
                 self._report_function(node)
-            elif isinstance(node, ast.Call) and node not in self._settled:
+            elif isinstance(node, ast.Call) and node not in self.settled:
                 name = dotted(node.func)
                 if is_operator(name) or is_dag(name) or name.partition(".")[0] in self._functions:
                     self._skip(
@@ -319,7 +316,7 @@ class Graphs:
                     self._settle(node)
 
     def _report_function(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if function not in self._settled and "dag" in map(last_name, function.decorator_list):
+        if function not in self.settled and "dag" in map(last_name, function.decorator_list):
             self._skip(
                 function.lineno,
                 f"the DAG of the function `{function.name}`, which is inside another function, a condition or a loop,",
@@ -356,7 +353,7 @@ class Graphs:
         name = last_name(node) or getattr(node.func, "attr", "")
         if name == "DAG":
             call = self._values.of(node)
-            self._settled.add(node)
+            self.settled.add(node)
             if isinstance(call, Call):
                 self.dags.append(Dag(call, node.lineno))
                 return self.dags[-1]
@@ -421,7 +418,7 @@ class Graphs:
             return None
         if function is None and is_mapped:
             call = Call(dotted(base).rpartition(".")[2], dotted(base), (), settings, call.text, call.line, node=node)
-        self._settled.update((node, *calls_of(node)))
+        self.settled.update((node, *calls_of(node)))
         task = Task(call, node.lineno, scope.group, None, settings, is_mapped)
         if function is not None:
             task.parameters = function.parameters
@@ -450,7 +447,7 @@ class Graphs:
         return scope.dag or (self.dags[0] if len(self.dags) == 1 else None)
 
     def _inputs(self, node: ast.Call, scope: _Scope) -> Iterator[Task]:
-        """Yield the tasks whose results are arguments."""
+        """Yield the tasks with results that are arguments."""
         for argument in (*node.args, *(each.value for each in node.keywords if each.arg not in {"dag", "task_group"})):
             if isinstance(argument, ast.Call | ast.Name | ast.List | ast.Tuple | ast.Attribute | ast.Subscript):
                 yield from (each for each in _flat(self._of(argument, scope)) if isinstance(each, Task))

@@ -16,6 +16,7 @@ from .python_values import (
     Unknown,
     Values,
     assigned,
+    constant_keys,
     dotted,
     given_as,
     is_static,
@@ -141,11 +142,7 @@ class _Reader:
         return False
 
     def _add_settings(self, node: ast.Dict, block: str) -> None:
-        settings = {
-            key.value: value
-            for key, value in zip(node.keys, node.values, strict=True)
-            if isinstance(key, ast.Constant) and isinstance(key.value, str)
-        }
+        settings = constant_keys(node)
         for name in sorted(settings.keys() & _SCHEDULES):
             self._add_all_of(settings[name], block)
             self.zones += [self.values.of(settings[zone]) for zone in settings.keys() & _ZONES]
@@ -206,12 +203,8 @@ class _Reader:
         reported = {line for line, _ in self.unread}
         for node in ast.walk(self.module):
             match node:
-                case ast.Dict(keys=keys, values=values):
-                    parts = {
-                        each.value: value
-                        for each, value in zip(keys, values, strict=True)
-                        if isinstance(each, ast.Constant)
-                    }
+                case ast.Dict():
+                    parts = constant_keys(node)
                 case ast.Call(keywords=keywords):
                     parts = {each.arg: each.value for each in keywords}
                 case _:
@@ -250,7 +243,7 @@ class _Reader:
         return isinstance(node, ast.Name) and (self.blocks.owner(node), node.id) in self.names
 
     def _add_all_of(self, node: ast.expr, block: str) -> None:
-        """Add the entries of a mapping, and report those that cannot be read."""
+        """Add the entries of a mapping, and report entries that cannot be read."""
         if self._is_other_name(node):  # those are read where they are changed
             return
         value, written = self.values.of(node), self.values.expression(node)
@@ -300,11 +293,7 @@ class _Reader:
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the schedules in a Python file.
-
-    Raises:
-        DefinitionError: the file is not Python; the problem's source is `:line`.
-    """
+    """Return the jobs of the schedules in a Python file."""
     _ = now  # beat's treatment of clock changes is not specified
     try:
         reader = _Reader(text)
@@ -317,7 +306,7 @@ def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
     names = [name for name in reader.zones if isinstance(name, str)]
     zone_name = names[-1] if names else zone.name
     read_lines = {line for line, _ in reader.unread}.union(entry.line for entry in reader.entries)
-    report_unfollowed(reader.module, drafted, is_read=lambda _: False, lines=read_lines)
+    report_unfollowed(reader.module, drafted, read=(), lines=read_lines)
     for line, name in reader.elsewhere:
         said = f"the settings of {name} are in another place: import that file too, if it has a `beat_schedule`"
         drafted.add("call-not-followed", said, line)

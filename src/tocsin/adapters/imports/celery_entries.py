@@ -198,7 +198,7 @@ class Routes:
         return None
 
     def set_queue(self, draft: Draft, task: str) -> None:
-        """Set the queue of a job whose entry names none."""
+        """Set the queue of a job with an entry that names none."""
         route = self._route(task)
         if isinstance(route, dict):
             for name in route.keys() - {"queue"}:

@@ -94,11 +94,7 @@ class Unreadable:
 
 
 def lines(text: str, *, is_system: bool) -> Iterator[Entry | Unreadable]:
-    """Yield the entries of a crontab in order, and the lines that cannot be read.
-
-    Raises:
-        DefinitionError: there are too many of them; the problem's source is `:line`.
-    """
+    """Yield the entries of a crontab in order, and the lines that cannot be read."""
     environment: dict[str, str] = {}
     entries = copies = 0
     for number, line in enumerate(_END_OF_LINE.split(text), start=1):
@@ -226,12 +222,7 @@ _HOME: Final = re.compile(r"(?:^|[\s=:])~(?=[/\s]|$)")
 def read(text: str, source: str, *, zone: Zone, now: datetime, is_system: bool | None) -> Draftings:
     """Return the jobs of a crontab.
 
-    Args:
-        text: the content of the file.
-        source: its name.
-        zone: the machine's time zone.
-        now: the present, aware.
-        is_system: whether each entry names a user; None: find out.
+    `is_system`: whether each entry names a user; None: find out.
     """
     drafted = Draftings(source)
     is_system_format = looks_like_system(source, text) if is_system is None else is_system
@@ -312,7 +303,7 @@ def _set_schedule(draft: Draft, entry: Entry, zone: Zone, now: datetime) -> None
     if set_cron(draft, text, VIXIE) and set_timezone(draft, entry.environment.get("CRON_TZ") or zone.name):
         # Cron runs a fixed time once through every change of the clocks, soon after a gap. An entry with `*` in its minute or
         # hour follows the clocks.
-        set_clock_changes(draft, now, lambda _: {"fold": "both"} if is_wild else {"gap": "shift"})
+        set_clock_changes(draft, now, {"fold": "both"} if is_wild else {"gap": "shift"})
 
 
 def _report(draft: Draft, entry: Entry) -> None:

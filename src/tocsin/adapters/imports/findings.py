@@ -1,7 +1,7 @@
 """Findings of an import: differences from the source, each with a stable code."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from typing_extensions import override
@@ -86,13 +86,7 @@ class Finding:
         return self.code in LOSSES
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "code": self.code,
-            "loss": self.is_loss,
-            "source": self.source,
-            "job": self.job,
-            "text": self.text,
-        }
+        return {**asdict(self), "loss": self.is_loss}
 
     @override
     def __str__(self) -> str:

@@ -45,11 +45,7 @@ _TRUE: Final = frozenset({"yes", "on", "y", "true"})
 
 
 def read(text: str, source: str, *, zone: Zone, now: datetime) -> Draftings:
-    """Return the jobs of the CronJobs in a file, in all its documents and lists.
-
-    Raises:
-        DefinitionError: the file is not YAML; the problem's source is `:line:column`.
-    """
+    """Return the jobs of the CronJobs in a file, in all its documents and lists."""
     drafted = Draftings(source)
     for place, document in _documents(_parsed(text), source):
         if len(drafted.drafts) + len(drafted.findings) >= MAX_DOCUMENTS:
@@ -156,7 +152,7 @@ def _set_schedule(draft: Draft, spec: Mapping[str, Any], default_zone: Zone, now
         return
     if set_cron(draft, text, ROBFIG) and set_timezone(draft, zone or default_zone.name):
         fold = "Kubernetes runs it twice when the clocks repeat its time, Tocsin once"
-        set_clock_changes(draft, now, lambda _: {"fold": "both"}, fixed_fold=fold)
+        set_clock_changes(draft, now, {"fold": "both"}, fixed_fold=fold)
 
 
 def _set_every(draft: Draft, text: str) -> None:

@@ -11,7 +11,7 @@ from ...domain.definition import show
 from ...domain.definition.builtin_work import MAX_SPECIFICATION_BYTES
 from ...domain.definition.command import LONGEST_GRACE_S
 from ...domain.definition.container_work import KubernetesName, Quantity
-from ...domain.definition.image import ImageError, read_image
+from ...domain.definition.image import Image, ImageError, read_image
 from ...domain.duration import MAX_DURATION_S
 from .commands import allowed_variables, argument, worker_note
 from .drafts import IN_TEMPLATE, Draft, Names, StepDraft, function_name
@@ -166,7 +166,7 @@ def settings_note(drafts: list[Draft]) -> str | None:
     if not works:
         return None
     namespaces = {work.get("namespace", "default") for work in works}
-    images = {repository for work in works if (repository := _repository(work["image"]))}
+    images = {image.repository for work in works if (image := _image(work["image"]))}
     accounts = {work["service_account"] for work in works if "service_account" in work}
     return worker_note(
         "container",
@@ -177,9 +177,9 @@ def settings_note(drafts: list[Draft]) -> str | None:
     )
 
 
-def _repository(image: str) -> str | None:
+def _image(text: str) -> Image | None:
     try:
-        return read_image(image).repository
+        return read_image(text)
     except ImageError:
         return None
 
@@ -234,11 +234,8 @@ def _unusual(fields: Mapping[str, Any]) -> set[str]:
 
 
 def _usual_policy(image: str) -> str:
-    try:
-        read = read_image(image)
-    except ImageError:
-        return "IfNotPresent"
-    return "Always" if read.digest is None and read.tag in {None, "latest"} else "IfNotPresent"
+    read = _image(image)
+    return "Always" if read and read.digest is None and read.tag in {None, "latest"} else "IfNotPresent"
 
 
 def _resources(described: Manifest, written: Mapping[str, Any]) -> dict[str, JsonValue]:
@@ -277,7 +274,7 @@ class _Variables:
 
     @classmethod
     def read(cls, draft: Draft, path: str, container: Mapping[str, Any]) -> "_Variables":
-        """Return the variables; as in Kubernetes, a value may refer to those before it."""
+        """Return the variables; as in Kubernetes, a value may refer to variables before it."""
         variables = cls(draft, path, {}, set())
         for variable in Manifest(draft, path).mappings(container, "env"):
             name = text_of(variable.get("name"))[:200]

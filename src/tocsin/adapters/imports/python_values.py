@@ -47,9 +47,6 @@ def parse(text: str) -> ast.Module:
     r"""Return the syntax tree of a Python file.
 
     Python warns of escapes such as `"\\d"`, which say nothing about a schedule.
-
-    Raises:
-        DefinitionError: the file is not Python; the problem's source is `:line`.
     """
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -107,6 +104,12 @@ def given_as(node: ast.AST, names: Container[str]) -> Iterator[ast.expr]:
         case ast.Dict(keys=keys, values=members):
             parts = zip(keys, members, strict=True)
             yield from (value for key, value in parts if isinstance(key, ast.Constant) and key.value in names)
+
+
+def constant_keys(node: ast.Dict) -> dict[Any, ast.expr]:
+    """Return the values of a mapping by its constant keys."""
+    parts = zip(node.keys, node.values, strict=True)
+    return {key.value: value for key, value in parts if isinstance(key, ast.Constant)}
 
 
 def setting_name(node: ast.expr) -> str:

@@ -10,11 +10,12 @@ Cron expressions of other schedulers are rewritten where Tocsin reads the same t
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
+from ...domain import duration
 from ...domain.schedule import ScheduleError, clock_changes, parse, validate_timezone
 from ...domain.schedule.expression import ALIASES, parse_expression
 from ...domain.schedule.fields import DAY_OF_MONTH, DAY_OF_WEEK, HOUR, MINUTE, MONTH, Field, Values, parse_item
@@ -203,17 +204,14 @@ def set_interval(
 ) -> None:
     """Set a schedule with a fixed interval.
 
-    Args:
-        draft: the job.
-        interval: the time between two instants.
-        anchor: one instant of the source, in UTC; a cron expression can then keep the phase of many intervals.
-        since: the moment from which the source counts, for the finding; None: the last run, as here.
+    `anchor`: an instant of the source, in UTC, whose phase a cron expression can keep. `since`: the moment from which
+    the source counts, for the finding; None: the last run, as here.
     """
     if anchor is not None and (expression := _phased(interval, anchor)):
         draft.fields |= {"schedule": expression, "timezone": UTC_NAME}
         return
     milliseconds = round(interval / timedelta(milliseconds=1))
-    text = f"@every {milliseconds}ms" if milliseconds % 1_000 else f"@every {_short(milliseconds // 1_000)}"
+    text = f"@every {milliseconds}ms" if milliseconds % 1_000 else f"@every {duration.short(milliseconds // 1_000)}"
     try:
         parse(text)
     except ScheduleError as error:
@@ -258,16 +256,10 @@ def set_timezone(draft: Draft, name: str) -> bool:
     return True
 
 
-def set_clock_changes(
-    draft: Draft, now: datetime, policy: Callable[[str], dict[str, str]], *, fixed_fold: str | None = None
-) -> None:
-    """Set the rule for clock changes if the schedule needs it soon.
+def set_clock_changes(draft: Draft, now: datetime, rule: Mapping[str, str], *, fixed_fold: str | None = None) -> None:
+    """Set the rule of the source for clock changes if the schedule needs it soon.
 
-    Args:
-        draft: a job with a schedule and a time zone.
-        now: the present, aware.
-        policy: returns the rule of the source for an expression.
-        fixed_fold: the finding if the clocks repeat a fixed time, which fires once here; None: no finding.
+    `fixed_fold`: the finding if the clocks repeat a fixed time, which fires once here; None: no finding.
     """
     text, zone = draft.fields.get("schedule"), str(draft.fields.get("timezone", UTC_NAME))
     if not isinstance(text, str) or zone == UTC_NAME:
@@ -275,17 +267,9 @@ def set_clock_changes(
     changes = list(clock_changes(parse(text, zone), now, now + _AHEAD))
     if not changes:
         return
-    rule = policy(text)
     folds = [change for change in changes if change.kind == "fold"]
     kinds = {"gap": len(folds) < len(changes), "fold": any(change.stepping for change in folds)}
     if chosen := {key: value for key, value in rule.items() if kinds[key]}:
         draft.fields["dst"] = dict(chosen)
     if fixed_fold and not all(change.stepping for change in folds):
         draft.add("fold-fires-once", fixed_fold)
-
-
-def _short(seconds: int) -> str:
-    hours, rest = divmod(seconds, 3_600)
-    minutes, rest = divmod(rest, 60)
-    parts = ((hours, "h"), (minutes, "m"), (rest, "s"))
-    return "".join(f"{number}{unit}" for number, unit in parts if number) or "0s"

@@ -3,7 +3,7 @@
 import ast
 import builtins
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from typing import Final
 
 from .drafts import Draftings
@@ -20,10 +20,10 @@ _EXECUTED: Final = frozenset({"dag", "connect"})
 
 
 def report_unfollowed(
-    module: ast.Module, drafted: Draftings, *, is_read: Callable[[ast.AST], bool], lines: Container[int]
+    module: ast.Module, drafted: Draftings, *, read: Container[ast.AST], lines: Container[int]
 ) -> None:
     """Add a finding for each call that is neither read nor on a reported line."""
-    calls = [call for call in _Walk(module, is_read).calls if call.lineno not in lines]
+    calls = [call for call in _Walk(module, read).calls if call.lineno not in lines]
     for call in calls[:MOST]:
         said = f"`{source_of(call)}` is not followed: write by hand what it schedules"
         drafted.add("call-not-followed", said, call.lineno)
@@ -35,9 +35,9 @@ def report_unfollowed(
 class _Walk:
     """A walk through the statements that run when a file is loaded."""
 
-    def __init__(self, module: ast.Module, is_read: Callable[[ast.AST], bool]) -> None:
+    def __init__(self, module: ast.Module, read: Container[ast.AST]) -> None:
         self.calls: list[ast.Call] = []
-        self._is_read = is_read
+        self._read = read
         self._packages: dict[str, str] = {}
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._bound: set[str] = {*dir(builtins)}
@@ -74,7 +74,7 @@ class _Walk:
 
     def _run(self, statements: list[ast.stmt]) -> None:
         for statement in statements:
-            if self._is_read(statement) or isinstance(statement, ast.ClassDef) or is_main(statement):
+            if statement in self._read or isinstance(statement, ast.ClassDef) or is_main(statement):
                 continue
             if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
                 self._run_parts(statement)
@@ -111,7 +111,7 @@ class _Walk:
                     self._evaluate(each)
 
     def _call(self, node: ast.Call) -> None:
-        if self._is_read(node):
+        if node in self._read:
             return
         name = dotted(node.func)
         root = name.partition(".")[0]

@@ -1,6 +1,7 @@
 """The process of one version of an application: `python -m tocsin.cli.dev.app_process DESCRIPTOR TARGET`."""
 
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ from ..output.format import Output
 from ..runtime.error_report import failure_of
 from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session
-from .app_version import KILL_AFTER_S, Document, read_blocking, written
+from .app_version import KILL_AFTER_S, Document, written
 from .live import task_lines
 from .source_files import is_source, source_folders
 
@@ -42,8 +43,11 @@ def main(descriptor: str, target: str) -> None:
     timeout = app.worker.options.shutdown_timeout
     report = {"owner": app.owner, "definitions": definitions, "shutdown_timeout_s": timeout, **_sources(root)}
     control.sendall(written(report))
-    if (permission := read_blocking(control)) is not None:
-        _work(app, control, permission)
+    line = b""
+    with suppress(ConnectionError), control.makefile("rb") as messages:
+        line = messages.readline()
+    if line.endswith(b"\n"):  # else `tocsin dev` has ended
+        _work(app, control, json.loads(line))
 
 
 def root_of(target: str) -> Path:

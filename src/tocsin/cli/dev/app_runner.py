@@ -63,12 +63,7 @@ class AppRunner:
                 await self._current.kill()
 
     async def connect(self, session: "Session", operator: "Operator", settings: "Settings") -> None:
-        """Register the jobs of the application in an installation.
-
-        Raises:
-            ForeignJobError: a job belongs to another owner.
-            DefinitionError: the installation cannot run a job.
-        """
+        """Register the jobs of the application in an installation."""
         self._permission = permission(session, settings, self._secrets)
         self._register = partial(_register, operator, settings)
         if self._current is not None:
@@ -113,10 +108,7 @@ class AppRunner:
         return []
 
     async def _registered(self, changes: list[Path]) -> AppVersion | None:
-        """Import the application and register its jobs.
-
-        None: it is wrong, or its files changed meanwhile.
-        """
+        """Import the application and register its jobs; None: it is wrong or has changed."""
         while len(self._draining) >= MAX_DRAINING:
             await asyncio.wait(self._draining, return_when=asyncio.FIRST_COMPLETED)
         version = None

@@ -5,7 +5,7 @@ import json
 import os
 import socket
 import sys
-from asyncio import IncompleteReadError, StreamReader
+from asyncio import StreamReader
 from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -18,38 +18,16 @@ from ..runtime.errors import Exit, UsageError
 
 Document: TypeAlias = dict[str, Any]
 
-_LENGTH_BYTES: Final = 8
-"""A message is a JSON document after its length in bytes."""
+MAX_REPORT: Final = 1 << 30
+"""Bytes of the report of a process: a line with all definitions of its application."""
 KILL_AFTER_S: Final = 10.0
 """Seconds beside the shutdown timeout after which a process that does not end is killed."""
 _STDERR: Final = 2
 
 
 def written(document: Document) -> bytes:
-    body = json.dumps(document).encode()
-    return len(body).to_bytes(_LENGTH_BYTES, "big") + body
-
-
-async def read(reader: StreamReader) -> Document | None:
-    """Return the next message; None: the other process has ended."""
-    try:
-        length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES), "big")
-        document: Document = json.loads(await reader.readexactly(length))
-    except (IncompleteReadError, ConnectionError):
-        return None
-    return document
-
-
-def read_blocking(control: socket.socket) -> Document | None:
-    """Return the next message; None: the other process has ended."""
-    try:
-        with control.makefile("rb") as file:
-            length = int.from_bytes(file.read(_LENGTH_BYTES), "big")
-            body = file.read(length)
-    except ConnectionError:
-        return None
-    document: Document | None = json.loads(body) if body else None
-    return document
+    """Return a message: a line of JSON."""
+    return json.dumps(document).encode() + b"\n"
 
 
 class AppRefused(UsageError):
@@ -105,7 +83,7 @@ async def import_app(target: str, *, is_json: bool) -> AppVersion:
         AppRefused: the application is wrong.
     """
     ours, theirs = socket.socketpair()
-    reader, writer = await asyncio.open_unix_connection(sock=ours)
+    reader, writer = await asyncio.open_unix_connection(sock=ours, limit=MAX_REPORT)
     with theirs:
         # Without `-P`, files of the current folder would replace modules of the standard library.
         process = await asyncio.create_subprocess_exec(
@@ -126,11 +104,15 @@ async def import_app(target: str, *, is_json: bool) -> AppVersion:
 
 
 async def _report(process: Process, reader: StreamReader, target: str) -> Document:
-    """Return what the process found in the application."""
-    if (report := await read(reader)) is None:
+    """Return the report of the process about the application."""
+    line = b""
+    with suppress(ConnectionError):
+        line = await reader.readline()
+    if not line.endswith(b"\n"):
         code = await process.wait()
         text = f"the process ended with {code} while it imported {target}. Correct what ends it."
         raise AppRefused({"text": text, "exit_code": Exit.USAGE, "code": AppRefused.code})
+    report: Document = json.loads(line)
     if "error" in report:
         raise AppRefused(report["error"] | {"folders": report["folders"]})
     return report

@@ -21,13 +21,13 @@ from ...settings import DEFAULT, origins, shown
 from ..input.objects import load_worker
 from ..jobs.apply import OWNER, read
 from ..jobs.plan_page import as_json, summary
-from ..processes.builtin_worker import BuiltinFunctions, Secrets
+from ..processes.builtin_worker import BuiltinFunctions, Secrets, allow, builtin_worker, offer
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, serve
 from ..runtime.session import Session, actor
 from .app_runner import AppRunner
 from .live import LiveView, task_lines
-from .nats_server import Wanted
+from .nats_server import Wanted, ephemeral_folder
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -142,12 +142,7 @@ def _reloads(target: str | None, reload: bool | None) -> bool:
 
 
 def _extended(worker: "Worker | None", builtin: list[str], secrets: list[str], settings: "Settings") -> "Worker":
-    """Return the worker with built-in functions and secrets.
-
-    Without a worker, return one that reads all queues of the settings.
-    """
-    from ..processes.builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415 - few start with these
-
+    """Return the worker, by default of all queues, with built-in functions and secrets."""
     worker = worker or builtin_worker(builtin, settings.matched_queues, None)
     offer(worker, builtin, settings.builtin)
     allow(worker, secrets)
@@ -159,8 +154,6 @@ async def _dev(session: Session, given: Given, nats: Wanted, *, ephemeral: bool,
         if session.log_level is None and not session.output.is_json:
             stack.enter_context(task_lines(session.output))
         if ephemeral:
-            from .nats_server import ephemeral_folder  # noqa: PLC0415 - POSIX only
-
             nats = replace(nats, data_dir=stack.enter_context(ephemeral_folder()))
         if given.app is not None:
             # A wrong application is reported before a server starts.

@@ -74,10 +74,7 @@ _STYLES: Final = {logging.WARNING: "yellow", logging.ERROR: "red"}
 
 
 class TaskLines(logging.Filter):
-    """Moves log lines of jobs into the live view.
-
-    Lines with a traceback stay in the log.
-    """
+    """Moves log lines of jobs without a traceback into the live view."""
 
     def __init__(self, output: Output) -> None:
         super().__init__()

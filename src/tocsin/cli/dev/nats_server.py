@@ -50,10 +50,6 @@ class Wanted:
         """Start NATS, or use the server that the call names.
 
         A server in a configuration file does not count, because it may be in production.
-
-        Raises:
-            UsageError: the call names both a private server and an existing one.
-            ServerStartError: the server does not start.
         """
         settings = session.settings(data_dir=self.data_dir)
         origin = origins(settings)["nats.url"]

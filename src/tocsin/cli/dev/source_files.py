@@ -19,7 +19,7 @@ Snapshot: TypeAlias = dict[Path, tuple[int, int, int]]
 
 
 class SourceFiles:
-    """The files of an application, compared with those at its newest import.
+    """The files of an application, compared with the files at its newest import.
 
     Events of the file system only say when to look: so an event that is lost or comes twice changes nothing.
     """
@@ -34,7 +34,7 @@ class SourceFiles:
         self._known = snapshot(self._folders)
 
     def add(self, folders: Iterable[Path]) -> None:
-        """Watch the folders of the modules that were imported, beside those of earlier imports.
+        """Watch the folders of the modules that were imported, beside the folders of earlier imports.
 
         A file there that was written during the import counts as changed.
         """
@@ -44,7 +44,7 @@ class SourceFiles:
         self._known = {**found, **self._known}
 
     async def changed(self) -> list[Path]:
-        """Wait until files differ from those at `begin`, and return them.
+        """Wait until files differ from the files at `begin`, and return them.
 
         Raises:
             OSError: the system cannot watch more folders.

@@ -55,12 +55,7 @@ class Source:
 async def source(
     session: Session, file: Path | None, selection: Selection, *, is_verified: bool = False
 ) -> AsyncIterator[Source]:
-    """Open an export or the streams, with the checkpoints if they are to be verified.
-
-    Raises:
-        UsageError: the export is invalid, or it does not hold the selection.
-        Unreachable: NATS does not answer.
-    """
+    """Open an export or the streams, with the checkpoints if they are to be verified."""
     if file is None:
         async with session.installation() as installation:
             # Before the ends of the streams, so that the streams hold all that the checkpoints cover.
@@ -76,11 +71,7 @@ async def source(
 
 @contextmanager
 def opened(file: Path) -> Iterator[Export]:
-    """Open an export; errors name the file.
-
-    Raises:
-        UsageError: the export is invalid or cannot be read.
-    """
+    """Open an export; errors name the file."""
     try:
         with open_export(file, sys.stdin.buffer) as export:
             yield export
@@ -91,11 +82,7 @@ def opened(file: Path) -> Iterator[Export]:
 
 
 def narrowed(export: Export, selection: Selection) -> Selection:
-    """Return the selection that an export can serve.
-
-    Raises:
-        UsageError: the export does not hold the job.
-    """
+    """Return the selection that an export can serve."""
     selection_of_export = export.manifest.selection
     if selection_of_export.job is not None and selection.job not in {None, selection_of_export.job}:
         raise UsageError(

@@ -18,7 +18,7 @@ from ...domain.silence import extent
 from ...domain.text import counted
 from ...services.operations.audit_records import AuditRecord, audit_records
 from ...subjects import STREAMS, Stream
-from ..input.values import instant
+from ..input.values import Out, instant
 from ..output import event_lines
 from ..output.format import destination
 from ..output.tables import print_table
@@ -129,15 +129,7 @@ StreamName: TypeAlias = Literal["LEDGER", "INPUTS", "REQUESTS", "REPORTS", "LOG"
 
 def export(
     session: Session,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Destination, compressed if it ends in .gz; by default standard output. For -o, with a dot or a slash.",
-        ),
-    ] = None,
+    out: Out = None,
     since: Annotated[
         str | None, typer.Option(metavar="TIME", help="Export messages stored since then, and all definitions.")
     ] = None,
@@ -149,7 +141,7 @@ def export(
 
     `tocsin audit --file` and `tocsin events replay --file` read the result. The first line describes the content; the last
     line holds the number of messages and their digest, so that a truncated file is detected. A whole export holds the
-    notary's checkpoints too.
+    notary's checkpoints too. A file whose name ends in .gz is compressed.
     """
     now = datetime.now(UTC)
     selection = Selection(

@@ -1,9 +1,10 @@
 """`tocsin executions list`, `show`, `logs` and `cancel`."""
 
 from asyncio import sleep
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import typer
 from rich.text import Text
@@ -12,16 +13,22 @@ from ...domain.events import TriggerKind
 from ...domain.execution_record import Status
 from ...ports import ExecutionRow
 from ...ports.queries import ExecutionQuery, ExecutionSort
+from ...services.operations.dead_letters import Resolution
+from ...services.operations.errors import NotFound
+from ...services.operations.execution_output import output_if_readable
 from ...services.operations.execution_requests import Cancellation
 from ...services.operator import Operator
 from ..input.values import Reason, instant
 from ..output.format import seconds, state
 from ..output.tables import this_year, unique_beginnings
+from ..runtime.error_report import failure_of
+from ..runtime.errors import UsageError
 from ..runtime.event_loop import run, serve
 from ..runtime.history_pages import All, Cursor, Error, Job, Limit, page_size, print_page, read_page
 from ..runtime.session import Session
-from .fan_out import on_each
+from .page import ExecutionDetails, FanOutDetails, as_json, line_of, page
 
+D = TypeVar("D", Cancellation, Resolution)
 FOLLOW_INTERVAL_S: Final = 1.0
 """The time between two reads of `logs --follow`; workers send lines twice a second."""
 
@@ -35,9 +42,6 @@ def show(session: Session, execution_id: Id) -> None:
 
     Example: `tocsin executions show 0193a5b0`
     """
-    from ...services.operations.execution_output import output_if_readable  # noqa: PLC0415 - `cancel` needs none
-    from .fan_out import FanOutDetails  # noqa: PLC0415 - see above
-    from .page import ExecutionDetails, as_json, page  # noqa: PLC0415 - see above
 
     async def read(operator: Operator) -> ExecutionDetails | FanOutDetails:
         match = await operator.execution(execution_id)
@@ -71,8 +75,6 @@ def logs(
 
 
 async def _print_lines(session: Session, execution_id: str, *, is_followed: bool) -> None:
-    from .page import line_of  # noqa: PLC0415 - see above
-
     place, was_over = 0, not is_followed
     async with session.operator() as operator:
         while True:
@@ -84,6 +86,31 @@ async def _print_lines(session: Session, execution_id: str, *, is_followed: bool
                 return
             was_over = output.is_over
             await sleep(FOLLOW_INTERVAL_S)
+
+
+def on_each(
+    session: Session, ids: Sequence[str], operate: Callable[[Operator, str], Awaitable[D]], line: Callable[[D], Text]
+) -> None:
+    """Run an operation on each id, and print a `line` for each result.
+
+    Raises:
+        UsageError: some ids do not exist. The other ids are processed and their results printed.
+    """
+    done: list[D] = []
+    missing: list[NotFound] = []
+
+    async def operate_all(operator: Operator) -> None:
+        for id_ in ids:
+            try:
+                done.append(await operate(operator, id_))
+            except NotFound as error:
+                missing.append(error)
+
+    session.ask(operate_all)
+    if done:
+        session.output.answer([asdict(result) for result in done], lambda: [line(result) for result in done])
+    if missing:
+        raise UsageError("; ".join(map(str, missing)), failure_of(missing[0]).code, code=missing[0].code)
 
 
 def cancel(

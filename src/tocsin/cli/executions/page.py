@@ -1,4 +1,4 @@
-"""The page and the JSON document of one execution."""
+"""Pages and JSON documents of an execution, and of an occurrence that fanned out."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -18,11 +18,11 @@ from ...domain.execution_record import ExecutionRecord, StepRecord
 from ...domain.text import printable
 from ...services.hold_ups import HoldUp
 from ...services.operations.execution_output import ExecutionOutput, Line, Progress
-from ...services.operations.lookup import ExecutionMatch
+from ...services.operations.lookup import ExecutionMatch, FanOut, ShardRun, fanned_out
 from ..output import event_lines
 from ..output.event_lines import FactPage
 from ..output.format import local, seconds, state
-from ..output.tables import table
+from ..output.tables import table, unique_beginnings
 
 MAX_VALUE_LENGTH: Final = 200
 """Characters of an input or a result on a terminal page."""
@@ -56,7 +56,7 @@ class ExecutionDetails:
         return cls(match, record, execution.fold(match.facts), attempts_of(match.facts), output, hold_ups)
 
     def progress_of(self, step: str) -> Progress | None:
-        """Return what the step's handler reported last."""
+        """Return the last report of the step's handler."""
         return self.output.progress.get(step) if self.output else None
 
     @property
@@ -220,3 +220,41 @@ def _attempt_row(attempt: Attempt) -> tuple[object, ...]:
     took = (attempt.ended_at - started_at).total_seconds() if attempt.ended_at and started_at else None
     error = f"{attempt.error.type}: {attempt.error.message}" if attempt.error else ""
     return f"{attempt.step} #{attempt.attempt}", attempt.started_at, seconds(took), attempt.worker, error
+
+
+@dataclass(frozen=True, slots=True)
+class FanOutDetails:
+    """The executions on the shards of an occurrence."""
+
+    match: ExecutionMatch
+    fan_out: FanOut
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "execution_id": self.match.execution_id,
+            "job": self.match.job,
+            "status": self.fan_out.status,
+            "fan_out": asdict(self.fan_out),
+            "facts": [event_lines.as_json(recorded) for recorded in self.match.events],
+        }
+
+    def page(self) -> list[RenderableType]:
+        heading = Text.assemble((self.match.job, "bold"), "  ", state(self.fan_out.status), f", {self.fan_out.summary}")
+        fanned = fanned_out(self.match)
+        origin = (
+            "" if fanned is None else f"{fanned.message.trigger}, scheduled for {local(fanned.message.scheduled_time)}"
+        )
+        rows = table(
+            ("SHARD", "EXECUTION", "STATUS", "WORKER", "ATTEMPT", "ERROR"),
+            [_shard_row(run) for run in self.fan_out.runs],
+            empty="no shards",
+            least=("WORKER", "ATTEMPT", "ERROR"),
+            brief={"EXECUTION": unique_beginnings},
+        )
+        head = [heading, Text(self.match.execution_id, style="dim"), Text(origin, style="dim"), Text()]
+        return [*head, rows, Text(), FactPage(self.match.events)]
+
+
+def _shard_row(run: ShardRun) -> tuple[object, ...]:
+    name, error = Text(run.shard, style="bold"), (run.error or "").partition("\n")[0]
+    return name, run.execution_id, state(run.status), run.worker, run.attempt or "", error

@@ -26,11 +26,7 @@ class LoadedWorker(NamedTuple):
 
 
 def load_worker(target: str) -> LoadedWorker:
-    """Import the worker that `target` names, or that of the application that it names.
-
-    Raises:
-        UsageError: the module, file or attribute does not exist, the import fails, or the object is neither.
-    """
+    """Import the worker, or the application with a worker, that `target` names."""
     from ... import Tocsin, Worker  # noqa: PLC0415 - only commands that run one need it
 
     candidate = _loaded(target, "worker")
@@ -46,12 +42,7 @@ def load_worker(target: str) -> LoadedWorker:
 
 
 def load_app(target: str) -> "Tocsin":
-    """Import the application that `target` names.
-
-    Raises:
-        UsageError: the module, file or attribute does not exist, the import fails, or the object is not an application.
-        AppError, DefinitionError: a job of the application is invalid.
-    """
+    """Import the application that `target` names."""
     from ... import Tocsin  # noqa: PLC0415 - only commands that run one need it
 
     candidate = _loaded(target, "app")

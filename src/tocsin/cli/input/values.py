@@ -36,9 +36,6 @@ def instant(written: str | None, option: str, *, now: datetime, timezone: str | 
     """Return the instant (UTC) of an option, or None without the option.
 
     A time without an offset is in `timezone`, or in the local time zone.
-
-    Raises:
-        UsageError: the text is neither an instant nor a duration.
     """
     if written is None or written == "now":
         return None if written is None else now
@@ -69,11 +66,7 @@ MAX_RATE: Final = 10_000.0
 
 
 def rate(written: str, option: str) -> float:
-    """Return a rate per second: `10/s`, `100/m`, `20/h`, or a plain number.
-
-    Raises:
-        UsageError: the text is not a rate, or the rate is not between 0 and the maximum.
-    """
+    """Return a rate per second: `10/s`, `100/m`, `20/h`, or a plain number."""
     number, _, period = written.partition("/")
     try:
         often = float(number) / _PERIODS[period or "s"]
@@ -85,11 +78,7 @@ def rate(written: str, option: str) -> float:
 
 
 def json_of(option: str, given: str | None, kind: type) -> Any:  # noqa: ANN401 - the caller names the type
-    """Return the JSON object or list of an option, or None without the option.
-
-    Raises:
-        UsageError: the text is not JSON, the value has another type, or the file cannot be read.
-    """
+    """Return the JSON object or list of an option, or None without the option."""
     if given is None:
         return None
     shape = "an object, as in '{\"key\": 1}'" if kind is dict else "a list, as in '[1, 2]'"
@@ -120,21 +109,13 @@ def _content(option: str, given: str) -> str:
 
 
 def check(question: str, *, yes: bool) -> None:
-    """Make sure that the user can answer a question.
-
-    Raises:
-        UsageError: stdin is not a terminal, and the call has no `--yes`.
-    """
+    """Make sure that the user can answer a question."""
     if not yes and not is_interactive():
         raise UsageError(f"{question} stdin is not a terminal; pass --yes to confirm", code="confirmation-required")
 
 
 def confirm(question: str, *, yes: bool, otherwise: str) -> None:
-    """Ask the user to confirm, unless the call has `--yes`.
-
-    Raises:
-        UsageError: the user declined (the message is `otherwise`), or stdin is not a terminal.
-    """
+    """Ask the user to confirm, unless the call has `--yes`."""
     check(question, yes=yes)
     if not yes and not typer.confirm(question):
         raise UsageError(otherwise, Exit.NO, code="declined")

@@ -13,9 +13,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from ... import __version__, bootstrap
+from ...domain.formats.document import listed, nearest
 from ...domain.text import counted, utc_text
 from ...engine.timezone_refresh import TimezoneReport
 from ...ports import Projections
+from ...settings import DEFAULT, described
 from ...subjects import TIMEZONE_REPORT, TIMEZONE_REQUEST, Bucket
 from ..input.values import Yes, confirm
 from ..output.tables import print_table, table
@@ -82,7 +84,6 @@ def permissions(
     """
     from ...adapters.nats.admin.accounts import server_accounts  # noqa: PLC0415 - only this command needs these
     from ...bootstrap.nats_roles import permissions as rules_by_role  # noqa: PLC0415
-    from ...domain.formats.document import listed, nearest  # noqa: PLC0415
     from ...stages import STAGES  # noqa: PLC0415
 
     known = rules_by_role(session.settings())
@@ -118,20 +119,12 @@ def show_config(session: Session) -> None:
 
     Example: `tocsin config show -o json`
     """
-    from ...settings import DEFAULT, described  # noqa: PLC0415 - only this command needs these
-
     document = described(session.settings())
     rows = (
-        (
-            name,
-            setting["value"],
-            Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"),
-            Text("" if setting["has_effect"] else "none yet", style="yellow"),
-        )
+        (name, setting["value"], Text(str(setting["origin"]), style="dim" if setting["origin"] == DEFAULT else "cyan"))
         for name, setting in document.items()
     )
-    headings = ("SETTING", "VALUE", "FROM", "EFFECT")
-    print_table(session.output, document, headings, rows, empty="", least=("EFFECT",))
+    print_table(session.output, document, ("SETTING", "VALUE", "FROM"), rows, empty="")
 
 
 def rebuild_history(session: Session, yes: Yes = False) -> None:

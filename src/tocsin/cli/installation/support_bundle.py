@@ -2,12 +2,12 @@
 
 import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import httpx
 import typer
@@ -95,10 +95,10 @@ async def _contents(session: Session, logs: Sequence[Path], metrics: Sequence[st
     settings = session.settings()
     pages = _pages_here(settings) if metrics is None else metrics
 
-    async def setting_values() -> Any:  # noqa: ANN401 - JSON
-        return described(settings)
+    async def setting_values() -> bytes:
+        return _json(described(settings))
 
-    local: dict[str, Part] = {"settings.json": _document(setting_values)}
+    local: dict[str, Part] = {"settings.json": setting_values}
     local |= {f"metrics/{number}.txt": partial(_page, url) for number, url in enumerate(pages, 1)}
     local |= {f"logs/{number}-{path.name}": partial(end_of, path) for number, path in enumerate(logs, 1)}
     return [*await collect(local), *await _of_installation(session, settings)]
@@ -130,21 +130,17 @@ async def _of_installation(session: Session, settings: Settings) -> list[Content
 
 
 def _installation_parts(installation: "Installation") -> dict[str, Part]:
-    async def status() -> Any:  # noqa: ANN401 - JSON
-        return as_json(await status_of(installation))
+    async def status() -> bytes:
+        return _json(as_json(await status_of(installation)))
 
-    async def findings() -> Any:  # noqa: ANN401 - JSON
-        return [asdict(finding) for finding in await examine(bootstrap.health_target(installation), [])]
+    async def findings() -> bytes:
+        return _json([asdict(finding) for finding in await examine(bootstrap.health_target(installation), [])])
 
-    parts: dict[str, Part] = {"status.json": _document(status), "doctor.json": _document(findings)}
-    return parts | event_parts(installation.stored)
+    return {"status.json": status, "doctor.json": findings, **event_parts(installation.stored)}
 
 
-def _document(ask: Callable[[], Awaitable[Any]]) -> Part:
-    async def read() -> bytes:
-        return json.dumps(await ask(), indent=2, default=str).encode()
-
-    return read
+def _json(document: object) -> bytes:
+    return json.dumps(document, indent=2, default=str).encode()
 
 
 async def _page(url: str) -> bytes:
@@ -166,8 +162,5 @@ async def _page(url: str) -> bytes:
 
 
 def is_ours(page: bytes) -> bool:
-    """Return whether a page has a sample of Tocsin, such as `tocsin_build_info`.
-
-    A port of the settings may be that of another program, such as 9090 of Prometheus.
-    """
+    """Return whether a page has a sample of Tocsin, such as `tocsin_build_info`."""
     return re.search(rb"^tocsin_", page, re.MULTILINE) is not None

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
@@ -13,9 +13,11 @@ from ...domain.identity import NO_OWNER
 from ...domain.text import counted, printable_lines
 from ...ports import LogUnavailable, NotPermitted
 from ...services.apply import owners_of, with_defaults, with_owner
+from ...services.definition_settings import needs_settings
 from ...services.jobs import Plan
 from ...services.operations.errors import NotFound
 from ...services.operator import Operator
+from ...services.unserved import Unserved, unserved
 from ...settings import Settings
 from ..input.objects import load_app
 from ..input.values import confirm
@@ -29,9 +31,6 @@ MAX_LISTED: Final = 100
 """The same, in the JSON document."""
 OWNER: Final = NO_OWNER
 """Owner of definitions that name none."""
-
-if TYPE_CHECKING:
-    from ...services.unserved import Unserved
 
 File = Annotated[
     list[str] | None,
@@ -61,12 +60,15 @@ def apply(
     Example: `tocsin jobs apply -f jobs.yaml --prune`
     """
     definitions = read(session.settings(), file or [], owner)
-    pruned = owners_of(definitions, owner) if prune else ()
+    plan = partial(_plan, settings=session.settings(), definitions=definitions, owner=owner, prune=prune)
+    carry_out_plan(session, definitions, plan, dry_run=dry_run, yes=yes)
 
-    async def make_plan(operator: Operator) -> Plan:
-        return await operator.plan(await with_defaults(operator, definitions, session.settings()), prune=pruned)
 
-    carry_out_plan(session, definitions, make_plan, dry_run=dry_run, yes=yes)
+async def _plan(
+    operator: Operator, settings: Settings, definitions: Sequence[JobDefinition], owner: str, *, prune: bool
+) -> Plan:
+    complete = await with_defaults(operator, definitions, settings)
+    return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
 
 
 def apply_app(
@@ -131,12 +133,8 @@ def diff(
         _diff_revisions(session, job, first, second)
         return
     definitions = read(session.settings(), file or [], owner)
-
-    async def read_plan(operator: Operator) -> Plan:
-        complete = await with_defaults(operator, definitions, session.settings())
-        return await operator.plan(complete, prune=owners_of(definitions, owner) if prune else ())
-
-    plan = session.ask(read_plan)
+    settings = session.settings()
+    plan = session.ask(lambda operator: _plan(operator, settings, definitions, owner, prune=prune))
     session.output.answer(as_json(plan), lambda: lines(plan))
     if plan.has_differences:
         raise typer.Exit(Exit.NO)
@@ -157,7 +155,7 @@ def carry_out_plan(
 ) -> None:
     """Make a plan, confirm its deletions, carry it out, and print it."""
 
-    async def carry_out(operator: Operator) -> "tuple[Plan, list[Unserved], Sequence[str]]":
+    async def carry_out(operator: Operator) -> tuple[Plan, list[Unserved], Sequence[str]]:
         plan = await make_plan(operator)
         deletions = 0 if dry_run else len(plan.of("delete"))
         needs_answer = bool(deletions) and not yes
@@ -177,8 +175,6 @@ def carry_out_plan(
 
 async def _unsettled(operator: Operator, definitions: Sequence[JobDefinition]) -> Sequence[str]:
     """Return warnings about channels and sources of triggers that the settings lack."""
-    from ...services.definition_settings import needs_settings  # noqa: PLC0415 - few definitions need them
-
     if not needs_settings(definitions):
         return ()
     try:
@@ -195,15 +191,13 @@ def warn(warnings: Sequence[object]) -> None:
         typer.echo(f"warning: {len(warnings) - MAX_WARNINGS:,} more; run `tocsin doctor`", err=True)
 
 
-def unserved_json(missing: "Sequence[Unserved]") -> list[dict[str, object]]:
+def unserved_json(missing: Sequence[Unserved]) -> list[dict[str, object]]:
     """Return queues and functions without a worker for a JSON document."""
     return [asdict(each) for each in missing[:MAX_LISTED]]
 
 
-async def unserved_by(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> "list[Unserved]":
+async def unserved_by(session: Session, operator: Operator, definitions: Collection[JobDefinition]) -> list[Unserved]:
     """Return the queues that no worker reads, and the functions that no worker has."""
-    from ...services.unserved import unserved  # noqa: PLC0415 - most commands need no agents
-
     try:
         agents = await operator.agents()
     except (LogUnavailable, NotFound, NotPermitted):
@@ -212,12 +206,7 @@ async def unserved_by(session: Session, operator: Operator, definitions: Collect
 
 
 def read(settings: Settings, files: Collection[str], owner: str) -> tuple[JobDefinition, ...]:
-    """Read definitions; those that name no owner get `owner`.
-
-    Raises:
-        DefinitionError: a file cannot be read, or a definition is invalid.
-        UsageError: neither the command line nor the settings name a file.
-    """
+    """Read definitions; a definition that names no owner gets `owner`."""
     sources = list(files) or ([str(settings.jobs_file)] if settings.jobs_file else [])
     if not sources:
         raise UsageError(

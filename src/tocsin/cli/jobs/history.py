@@ -82,9 +82,6 @@ async def read_difference(operator: Operator, job: str, first: int | None, secon
     """Return the difference of two revisions.
 
     By default, these are the last two definitions, or a revision and the definition in force.
-
-    Raises:
-        UsageError: there is a single definition.
     """
     if first is None:
         defined = [revision.sequence for revision in await operator.revisions(job) if revision.kind == "defined"]

@@ -6,18 +6,24 @@ from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, takewhile
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...domain.definition import upstream_jobs
+from ...domain.definition import is_name, upstream_jobs
+from ...domain.formats import read_job, with_calendars
 from ...domain.ledger import JobNotFound
+from ...domain.schedule import DayRules, Explanation, Instant, ScheduleError, parse
+from ...domain.schedule import explain as explain_schedule
+from ...domain.schedule.clock_changes import local_time
 from ...domain.text import counted
 from ...ports import LogUnavailable, NotPermitted, Unreachable
+from ...services.jobs import Job
 from ...services.operations.backfill import Backfill, Order, Span
 from ...services.operator import Operator
+from ...settings import SettingsError
 from ..input.values import JobName, Reason, Yes, check, confirm, instant
 from ..input.values import rate as rate_of
 from ..output.format import local
@@ -25,10 +31,6 @@ from ..output.tables import print_table
 from ..runtime.errors import UsageError
 from ..runtime.event_loop import run
 from ..runtime.session import Session
-
-if TYPE_CHECKING:
-    from ...domain.schedule import DayRules, Explanation
-    from ...services.jobs import Job
 
 MAX_COUNTED: Final = 100_000
 """Occurrences that are counted for one job: more than one a second in a day."""
@@ -80,7 +82,7 @@ def schedule(
     )
 
 
-def _upcoming(job: "Job", now: datetime, until: datetime) -> Upcoming:
+def _upcoming(job: Job, now: datetime, until: datetime) -> Upcoming:
     times, definition = (
         tuple(islice(takewhile(lambda at: at <= until, job.fire_times(now)), MAX_COUNTED)),
         job.definition,
@@ -135,8 +137,6 @@ def explain(
     Example: `tocsin explain "every weekday at 9am" --tz Europe/Berlin`, `tocsin explain "0 9 1 * *" -f jobs.yaml --exclude weekends`, or
     `tocsin explain nightly`
     """
-    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - `schedule` does not need it
-
     has_options = bool(tz or exclude or only or shift or file)
     is_name, is_schedule = _readings(text)
     if is_name and not is_schedule:
@@ -159,9 +159,6 @@ def explain(
 
 def _readings(text: str) -> tuple[bool, bool]:
     """Return whether a text may be a name of a job, and a schedule."""
-    from ...domain.definition import is_name  # noqa: PLC0415 - likewise
-    from ...domain.schedule import ScheduleError, parse  # noqa: PLC0415
-
     try:
         parse(text, "UTC")
     except ScheduleError:
@@ -169,11 +166,8 @@ def _readings(text: str) -> tuple[bool, bool]:
     return is_name(text), True
 
 
-async def _of_word(session: Session, text: str, count: int) -> "Explanation":
+async def _of_word(session: Session, text: str, count: int) -> Explanation:
     """Explain the job of a name, or the word as a schedule."""
-    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415 - likewise
-    from ...settings import SettingsError  # noqa: PLC0415 - likewise
-
     job: Job | None = None
     note = ""
     try:
@@ -190,15 +184,11 @@ async def _of_word(session: Session, text: str, count: int) -> "Explanation":
     return replace(explanation, warnings=(*explanation.warnings, note)) if note else explanation
 
 
-def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation":
+def _of_registered(job: Job, count: int, *, remedy: str = "") -> Explanation:
     """Return the explanation of the schedule of a job.
 
     `remedy` ends the error for a job without a schedule.
     """
-    from ...domain.schedule import Instant  # noqa: PLC0415 - likewise
-    from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415
-    from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415
-
     definition, now = job.definition, datetime.now(UTC)
     if definition.schedule is None:
         reason = f"the job {job.name} has no schedule: it runs on request, or on the events of its triggers{remedy}"
@@ -213,23 +203,26 @@ def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation"
     return replace(explanation, next=tuple(Instant(at, local_time(explanation.timezone, at)) for at in times))
 
 
-def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> "DayRules | None":
+def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> DayRules | None:
     """Return the rules about days of a job with this schedule."""
     from ...adapters.files import load_calendars  # noqa: PLC0415 - few schedules have calendars
-    from ...domain.formats import read_job, with_calendars  # noqa: PLC0415
 
     written = {"name": "schedule", "function": "function", "schedule": text, "timezone": tz, **rules}
     job = with_calendars({name: value for name, value in written.items() if value}, load_calendars(*files))
     return read_job(job).day_rules
 
 
-def _page(explanation: "Explanation") -> list[RenderableType]:
+def _page(explanation: Explanation) -> list[RenderableType]:
     occurrences = (f"  {_clock(occurrence.local)}   {local(occurrence.utc)} here" for occurrence in explanation.next)
     return [
         Text(explanation.meaning, style="bold"),
         Text("   ".join(explanation.expressions), style="cyan"),
         *(Text(warning, style="yellow") for warning in explanation.warnings),
-        *(Text(change, style="dim") for change in explanation.clock_changes if not _is_warned_of(explanation, change)),
+        *(
+            Text(change, style="dim")
+            for change in explanation.clock_changes
+            if not any(warning.startswith(change) for warning in explanation.warnings)
+        ),
         *(Text(occurrence) for occurrence in occurrences),
         *([] if explanation.next else [Text("it never fires again", style="yellow")]),
     ]
@@ -239,10 +232,6 @@ def _clock(at: datetime) -> str:
     """Format a time with its offset, and milliseconds as in `@every 1.5s`."""
     fraction = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
     return f"{at:%a %Y-%m-%d %H:%M:%S}{fraction} {at:%z}"
-
-
-def _is_warned_of(explanation: "Explanation", change: str) -> bool:
-    return any(warning.startswith(change) for warning in explanation.warnings)
 
 
 SHOWN: Final = 3

@@ -1,32 +1,28 @@
 """`tocsin sql`: statements about jobs."""
 
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import RenderableType
 from rich.text import Text
 
-from ...adapters.files.text_files import decoded, read_bytes
-from ...domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from ...adapters.files.text_files import STDIN, STDIN_NAME, decoded, read_source
+from ...domain.definition import JobDefinition
 from ...domain.ledger import JobNotFound
 from ...domain.statements import Statement, read_statements
 from ...domain.statements.reader import MAX_CHARACTERS
 from ...domain.text import printable_lines
 from ...services.operator import Operator
 from ...services.statements import StatementResult, defined_jobs
+from ...services.unserved import Unserved
 from ..output.tables import table
 from ..runtime.errors import UsageError
 from ..runtime.session import Session
 from .apply import unserved_by, unserved_json, warn
-
-if TYPE_CHECKING:
-    from ...services.unserved import Unserved
 
 MAX_BYTES: Final = 4 * MAX_CHARACTERS
 
@@ -57,11 +53,8 @@ def sql(
 
 async def _carry_out(
     session: Session, statements: Sequence[Statement], reason: str | None, operator: Operator
-) -> "tuple[list[StatementResult], list[Unserved]]":
-    """Return all results, and what the defined jobs need and no worker serves.
-
-    Each result is printed as soon as it is known, unless the output is JSON.
-    """
+) -> tuple[list[StatementResult], list[Unserved]]:
+    """Return all results, each printed at once, and queues and functions without a worker."""
     results: list[StatementResult] = []
     for number, statement in enumerate(statements, 1):
         try:
@@ -77,7 +70,7 @@ async def _carry_out(
     return results, await _unserved(session, operator, results)
 
 
-async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> "list[Unserved]":
+async def _unserved(session: Session, operator: Operator, results: Sequence[StatementResult]) -> list[Unserved]:
     definitions: list[JobDefinition] = []
     for name in defined_jobs(results):
         with suppress(JobNotFound):  # a later statement dropped it
@@ -103,10 +96,5 @@ def _text(statement: str | None, file: str | None) -> str:
         )
     if statement is not None:
         return statement
-    if file != "-":
-        return decoded(read_bytes(Path(file or ""), MAX_BYTES), file or "")
-    content = sys.stdin.buffer.read(MAX_BYTES + 1)
-    if len(content) > MAX_BYTES:
-        reason = f"larger than {MAX_BYTES:,} bytes"
-        raise DefinitionError(DefinitionProblem(reason, source="standard input", code="file-too-large"))
-    return decoded(content, "standard input")
+    source = file or ""
+    return decoded(read_source(source, MAX_BYTES), STDIN_NAME if source == STDIN else source)

@@ -113,44 +113,34 @@ def _time(written: str | None) -> datetime | None:
         raise UsageError(f"TIME is {written!r}: {advice}", code="invalid-time") from None
 
 
+_SAME_NAMES: Final = (
+    *("job", "at", "timezone", "verdict", "schedule", "definition", "before", "after", "since", "by", "reason"),
+    *("exclusion", "moved_to", "caught_up", "execution_id"),
+)
+"""Fields of an answer that have the same names in JSON."""
+
+
 def as_json(answer: Answer) -> dict[str, Any]:
-    gap, outcome = answer.gap, answer.outcome
     return {
-        "job": answer.job,
-        "at": answer.at,
+        **{name: getattr(answer, name) for name in _SAME_NAMES},
         "local": local_time(answer.timezone, answer.at).isoformat(),
-        "timezone": answer.timezone,
-        "verdict": answer.verdict,
         "sentence": sentence(answer),
-        "schedule": answer.schedule,
-        "definition": answer.definition,
         "local_time_exists": answer.local_exists and answer.skipped_local is None,
         "repeated_local_time": answer.repeated,
-        "before": answer.before,
-        "after": answer.after,
-        "since": answer.since,
-        "by": answer.by,
-        "reason": answer.reason,
-        "exclusion": answer.exclusion,
-        "moved_to": answer.moved_to,
         "late_by_seconds": answer.late_by,
-        "caught_up": answer.caught_up,
-        "no_leader": None if gap is None else {"start": gap.start, "end": gap.end},
-        "execution_id": answer.execution_id,
-        "outcome": None if outcome is None else _outcome_json(outcome),
+        "no_leader": None if answer.gap is None else {"start": answer.gap.start, "end": answer.gap.end},
+        "outcome": _outcome_json(answer.outcome),
         "backfills": [
-            {
-                "backfill": run.backfill,
-                "execution_id": run.execution_id,
-                "outcome": None if run.outcome is None else _outcome_json(run.outcome),
-            }
+            {"backfill": run.backfill, "execution_id": run.execution_id, "outcome": _outcome_json(run.outcome)}
             for run in answer.backfills
         ],
         "facts": [event_lines.as_json(recorded) for recorded in answer.facts],
     }
 
 
-def _outcome_json(outcome: Outcome) -> dict[str, Any]:
+def _outcome_json(outcome: Outcome | None) -> dict[str, Any] | None:
+    if outcome is None:
+        return None
     fields = asdict(outcome)
     fields["start_delay_seconds"] = fields.pop("start_delay")
     return {name: value for name, value in fields.items() if name not in {"execution_id", "by", "acknowledgements"}}
@@ -174,7 +164,7 @@ def _page(answer: Answer, *, twice: bool, assumed: bool) -> list[RenderableType]
 
 
 def sentence(answer: Answer) -> str:
-    """Return the sentence that states the decision, and those on events of its triggers."""
+    """Return the sentences on the decision, and on events of its triggers."""
     events = "" if answer.verdict in {"fired", "before-the-job", "after-deletion"} else on_events(answer)
     return f"{_decision(answer)}{events}"
 

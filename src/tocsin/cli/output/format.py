@@ -17,6 +17,7 @@ from rich.text import Text
 from typing_extensions import override
 
 from ...domain.events import as_model
+from ...domain.schedule.clock_changes import local_time
 from ...domain.text import printable_lines
 from ..runtime.errors import Exit, UsageError
 from . import Format
@@ -129,11 +130,7 @@ class _Console(Console):
 
 @contextmanager
 def until_closed() -> Iterator[None]:
-    """Flush standard output at the end of the block.
-
-    Raises:
-        UsageError: the reader of standard output closed the pipe.
-    """
+    """Flush standard output at the end of the block."""
     try:
         yield
         sys.stdout.flush()
@@ -152,9 +149,6 @@ def destination(out: Path | None, *, is_compressed: bool = False) -> Iterator[Bi
     """Yield a file for an answer; None: standard output.
 
     The file appears only when it is complete.
-
-    Raises:
-        UsageError: the file cannot be written, or the reader of standard output closed the pipe.
     """
     if out is None:
         with until_closed():
@@ -188,10 +182,7 @@ def is_interactive() -> bool:
 
 
 def encoded(data: object, *, indent: int | None = None) -> str:
-    """Encode data as JSON with ISO 8601 times in UTC.
-
-    Characters that do not print are escaped.
-    """
+    """Encode data as JSON, with times in UTC, and with characters that print."""
     is_unicode = (sys.stdout.encoding or "").lower().replace("-", "").startswith("utf")
     text = json.dumps(data, indent=indent, ensure_ascii=not is_unicode, default=_plain)
     return _CONTROLS.sub(lambda found: json.dumps(found[0])[1:-1], text)
@@ -202,10 +193,7 @@ def state(name: str) -> Text:
 
 
 def local(at: datetime | None) -> str:
-    """Format an instant in the local time zone, to the millisecond.
-
-    A whole second has no fraction.
-    """
+    """Format an instant in the local time zone, to the millisecond if it has any."""
     if at is None:
         return ""
     milliseconds = f".{at.microsecond // 1_000:03}" if at.microsecond else ""
@@ -214,8 +202,6 @@ def local(at: datetime | None) -> str:
 
 def zoned(at: datetime | None, timezone: str) -> str:
     """Format an instant on the wall clock of a time zone, with its offset."""
-    from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415 - few commands need the calendar
-
     return "" if at is None else local_time(timezone, at).isoformat(" ", "seconds")
 
 

@@ -37,11 +37,7 @@ Secrets: TypeAlias = Annotated[
 
 
 def builtin_worker(names: Sequence[str], queues: Sequence[str], name: str | None) -> Worker:
-    """Return a worker without functions of its own.
-
-    Raises:
-        UsageError: no built-in function is named, or a queue or the name is wrong.
-    """
+    """Return a worker without functions of its own."""
     if not names:
         raise UsageError(
             "No worker is named. Name an object as FILE.py:NAME, or built-in functions by --builtin.",
@@ -62,13 +58,7 @@ def allow(worker: Worker, secrets: Sequence[str]) -> None:
 
 
 def offer(worker: Worker, names: Sequence[str], settings: Builtin) -> None:
-    """Let a worker offer built-in functions.
-
-    Raises:
-        UsageError: a function does not exist.
-        SettingsError: the settings allow a function nothing.
-        ExtraNotInstalled: a function needs a library that is not installed.
-    """
+    """Let a worker offer built-in functions."""
     for name in dict.fromkeys(names):
         if name not in BUILTINS:
             raise UsageError(

@@ -1,13 +1,15 @@
 """`tocsin run`, `tocsin serve` and `tocsin worker`: one part of Tocsin in the foreground."""
 
 import asyncio
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from ... import bootstrap, telemetry
-from ...adapters.extras import require_extra
+from ... import telemetry
+from ...adapters.extras import ExtraNotInstalled, require_extra
+from ...adapters.http.sockets import listen, url_of
 from ...bootstrap.operators import operator_of
 from ...domain.definition import DefinitionError
 from ...domain.events import Actor
@@ -17,7 +19,7 @@ from ..runtime.errors import UsageError
 from ..runtime.event_loop import refresh_timezones, until_done
 from ..runtime.event_loop import serve as run_until_stopped
 from ..runtime.session import Session
-from .builtin_worker import BuiltinFunctions, Secrets
+from .builtin_worker import BuiltinFunctions, Secrets, allow, builtin_worker, offer
 
 if TYPE_CHECKING:
     from ...bootstrap import Installation
@@ -26,7 +28,51 @@ if TYPE_CHECKING:
 
 JOBS_FILE_RETRY_S: Final = 5.0
 
-_log = telemetry.get_logger("tocsin.jobs_file")
+_log, _jobs_file_log = telemetry.get_logger("tocsin"), telemetry.get_logger("tocsin.jobs_file")
+
+
+class Readiness:
+    """Whether this process does its work: it has started, and is connected to NATS."""
+
+    def __init__(self) -> None:
+        self.started = asyncio.Event()
+        """Set once the stages or the worker of the process run."""
+        self._is_connected: Callable[[], bool] = lambda: False
+
+    def watch(self, installation: "Installation") -> None:
+        self._is_connected = lambda: installation.connection.client.is_connected
+
+    def watch_nothing(self) -> None:
+        """Leave the connection to the code of the worker that opens it."""
+        self._is_connected = lambda: True
+
+    def missing(self) -> str | None:
+        """Return the reason why the process is not ready; None: it is ready."""
+        if not self._is_connected():
+            return "not connected to NATS"
+        return None if self.started.is_set() else "starting"
+
+
+@asynccontextmanager
+async def process_metrics_served(settings: "Settings") -> AsyncIterator[Readiness]:
+    """Serve the metrics and the probes of this process within the block.
+
+    Without a port in the settings, serve nothing.
+    """
+    readiness = Readiness()
+    port = settings.metrics.process_port
+    if port is None:
+        yield readiness
+        return
+    try:
+        from ...adapters.otel.process_metrics import serving_process_metrics  # noqa: PLC0415 - it needs an extra
+    except ImportError:
+        raise ExtraNotInstalled("`metrics.process_port`", "metrics") from None
+    listener = listen(settings.metrics.process_host, port, setting="metrics.process_port")
+    url = f"{url_of(listener)}/metrics"
+    async with serving_process_metrics(listener, readiness.missing):
+        _log.info("process metrics serving", action="process-metrics-serving", url=url)
+        yield readiness
 
 
 def run(
@@ -50,11 +96,7 @@ def run(
 
 
 def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) -> tuple[str, ...]:
-    """Return the requested stages in the order of the flow.
-
-    Raises:
-        UsageError: neither or both of names and `--all` were given, or a stage does not exist.
-    """
+    """Return the requested stages in the order of the flow."""
     if every == bool(requested):
         reason = "stages and --all exclude each other" if every else "no stage is named"
         raise UsageError(
@@ -72,7 +114,7 @@ def select_stages(requested: list[str], known: tuple[str, ...], *, every: bool) 
 
 async def _run_stages(session: Session, names: tuple[str, ...]) -> None:
     async with (
-        bootstrap.process_metrics_served(session.settings()) as readiness,
+        process_metrics_served(session.settings()) as readiness,
         session.installation(within=None) as installation,
     ):
         readiness.watch(installation)
@@ -107,17 +149,19 @@ async def _apply_jobs_file(installation: "Installation", names: tuple[str, ...],
             definitions = await asyncio.to_thread(read, settings, (), OWNER)
             plan = await apply_definitions(operator, definitions, settings)
         except DefinitionError as error:
-            _log.error("jobs file refused", action="jobs-file-refused", code=error.code, error=str(error), **fields)
+            _jobs_file_log.error(
+                "jobs file refused", action="jobs-file-refused", code=error.code, error=str(error), **fields
+            )
             return
         except NotAllowed as error:
-            _log.error("jobs file not applied", action="jobs-file-not-allowed", error=str(error), **fields)
+            _jobs_file_log.error("jobs file not applied", action="jobs-file-not-allowed", error=str(error), **fields)
             return
         except LogUnavailable as error:
-            _log.warning("jobs file waits for the log", action="jobs-file-waits", error=str(error), **fields)
+            _jobs_file_log.warning("jobs file waits for the log", action="jobs-file-waits", error=str(error), **fields)
             await asyncio.sleep(JOBS_FILE_RETRY_S)
         else:
             counts = {verb: len(plan.of(verb)) for verb in ("create", "update", "unchanged")}
-            _log.info("jobs file applied", action="jobs-file-applied", **counts, **fields)
+            _jobs_file_log.info("jobs file applied", action="jobs-file-applied", **counts, **fields)
             return
 
 
@@ -182,7 +226,6 @@ def worker(
     """
     from ...app.application import given_settings  # noqa: PLC0415 - only this command needs it
     from ..input.objects import load_worker  # noqa: PLC0415
-    from .builtin_worker import allow, builtin_worker, offer  # noqa: PLC0415
 
     session.log("info")
     if target is None:
@@ -211,7 +254,7 @@ def worker(
 
 
 async def _run_connected(instance: "Worker", settings: "Settings") -> None:
-    async with bootstrap.process_metrics_served(settings) as readiness:
+    async with process_metrics_served(settings) as readiness:
         readiness.watch_nothing()
         readiness.started.set()
         await until_done(instance.serve(), stop=instance.stop)
@@ -219,7 +262,7 @@ async def _run_connected(instance: "Worker", settings: "Settings") -> None:
 
 async def _run_worker(session: Session, instance: "Worker", settings: "Settings") -> None:
     async with (
-        bootstrap.process_metrics_served(settings) as readiness,
+        process_metrics_served(settings) as readiness,
         session.installation(settings, within=None, checked=False) as installation,
     ):
         readiness.watch(installation)

@@ -25,7 +25,9 @@ from ...ports import (
     LogUnavailable,
     NotPermitted,
     OutdatedState,
+    Unreachable,
 )
+from ...ports.errors import StoreUnavailable
 from ...ports.queries import InvalidQuery
 from ...services.operations.errors import Ambiguous, NotAnId, NotFound, NotServed, OperationError
 from ...settings import SettingsError
@@ -109,10 +111,7 @@ _KNOWN: Final[tuple[_Row, ...]] = (
 
 
 def _of_the_outside() -> Iterator[_Row]:
-    """Yield the errors of modules that only some commands import.
-
-    Importing them at the top of this module would slow down every command.
-    """
+    """Yield the errors of modules that only some commands import, for a fast start."""
     from ...adapters.http.sockets import PortInUseError  # noqa: PLC0415
     from ...adapters.nats.admin.provision_errors import MessagesAtRisk, ProvisionError  # noqa: PLC0415
     from ...adapters.nats.backup.errors import (  # noqa: PLC0415
@@ -126,8 +125,6 @@ def _of_the_outside() -> Iterator[_Row]:
     from ...archive.checkpoints import CheckpointDamaged  # noqa: PLC0415
     from ...archive.log_archive import ArchiveDamaged  # noqa: PLC0415
     from ...archive.signing_keys import KeyRefused  # noqa: PLC0415
-    from ...bootstrap import Unreachable  # noqa: PLC0415
-    from ...ports.errors import StoreUnavailable  # noqa: PLC0415
     from ...services.support_bundle import BundleExists  # noqa: PLC0415
 
     yield (ArchiveDamaged, CheckpointDamaged, BackupDamaged, InstallationNotEmpty), Exit.NO, "{}"

@@ -1,14 +1,11 @@
 """The exit codes, and the errors that commands raise."""
 
-import re
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import ClassVar, Final
 
 from ...domain.errors import TocsinError
-
-_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
-
+from ...domain.ids import is_execution_id
 
 USAGE_CODES: Final[Mapping[str, str]] = {
     "app-import-failed": "The module of an application cannot be imported.",
@@ -115,7 +112,7 @@ class Interrupted(TocsinError):
 
 def no_such_job(job: str, known: list[str]) -> UsageError:
     """Return the error for an unknown job; it suggests the nearest name."""
-    if _ID.fullmatch(job):
+    if is_execution_id(job):
         return UsageError(
             f"{job} is an execution's id, but this command needs a job's name: run `tocsin executions show {job}`",
             Exit.NOT_FOUND,

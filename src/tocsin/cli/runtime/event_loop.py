@@ -18,20 +18,13 @@ REFRESH_SIGNAL: Final = getattr(signal, "SIGUSR1", None)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a command that finishes by itself.
-
-    Raises:
-        Interrupted: a signal arrived first.
-    """
+    """Run a command that finishes by itself, or raise `Interrupted` at a signal."""
     with asyncio.Runner() as runner:
         return runner.run(_until_signalled(work))
 
 
 def serve(work: Coroutine[Any, Any, None], *, on_refresh: Callable[[], object] | None = None) -> None:
-    """Run a command until the user stops it; a signal is not a failure.
-
-    `on_refresh` is called at each `REFRESH_SIGNAL`.
-    """
+    """Run a command until the user stops it; a signal is not a failure."""
     from ...worker.event_loop import ending_loop  # noqa: PLC0415 - other commands need no worker
 
     collect_patiently()

@@ -3,21 +3,19 @@
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
+from typing import Annotated, TypeAlias, TypeVar
 
 import typer
 
 from ...ports import DeadLetterRow, ExecutionRow
 from ...ports.queries import MAX_LIMIT, USUAL_LIMIT, DeadLetterQuery, ExecutionQuery, Page, every
+from ...services.notifications import NotificationRow
 from ...services.operator import Operator
 from ..output.tables import Brief, print_table
 from .errors import UsageError
 from .session import Session
 
-if TYPE_CHECKING:
-    from ...services.notifications import NotificationRow
-
-Row = TypeVar("Row", ExecutionRow, DeadLetterRow, "NotificationRow")
+Row = TypeVar("Row", ExecutionRow, DeadLetterRow, NotificationRow)
 Query = TypeVar("Query", ExecutionQuery, DeadLetterQuery)
 
 Job: TypeAlias = Annotated[str | None, typer.Option(help="Filter by job.")]
@@ -47,11 +45,7 @@ def read_page(
     *,
     is_all: bool,
 ) -> Page[Row]:
-    """Read one page, or every row from the cursor on.
-
-    Raises:
-        UsageError: the query names a job that is not registered and has no history.
-    """
+    """Read one page, or every row from the cursor on."""
 
     async def read(operator: Operator) -> Page[Row]:
         reader = reader_of(operator)
@@ -64,11 +58,7 @@ def read_page(
 
 
 async def check_job(operator: Operator, job: str) -> None:
-    """Check that a job is registered, or was and left rows in the history.
-
-    Raises:
-        JobNotFound: no row and no registration names it.
-    """
+    """Check that a job is registered, or was and left rows in the history."""
     if (await operator.executions(ExecutionQuery(job=job, limit=1))).rows:
         return
     if (await operator.dead_letters(DeadLetterQuery(job=job, limit=1))).rows:

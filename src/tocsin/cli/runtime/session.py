@@ -47,23 +47,16 @@ class Session:
     """The settings in the code of an application, in place of those of the environment and `tocsin.yaml`."""
 
     def settings(self, **more: object) -> Settings:
-        """Return the settings: those that are given, or else those of the environment.
+        """Return the settings of the code, or else of the environment.
 
         The values of the command line come first. `more` holds this command's own options; `section__field` names a nested setting.
-
-        Raises:
-            SettingsError: the settings are invalid.
         """
         overrides = {tuple(name.split("__")): value for name, value in more.items() if value is not None}
         options = {**self.options, **overrides}
         return load(self.config, options=options) if self.given is None else with_options(self.given, options)
 
     def with_given(self, given: Settings | None, target: str) -> Self:
-        """Return the session with the settings of an application's code, if it has any.
-
-        Raises:
-            UsageError: the command line names a file of settings, which would not be read.
-        """
+        """Return the session with the settings of an application's code, if it has any."""
         if given is not None and self.config is not None:
             raise UsageError(
                 f"--config has no effect: the code of {target} has its settings, `Tocsin(settings=…)`. "
@@ -83,7 +76,7 @@ class Session:
         """Connect to the installation.
 
         Args:
-            settings: the settings; None: those of the session.
+            settings: None: the settings of the session.
             within: seconds to wait for the connection; None: no limit.
             checked: wait for JetStream, and verify that the installation is initialized. A worker may use no JetStream.
 
@@ -105,11 +98,7 @@ class Session:
 
     @asynccontextmanager
     async def operator(self) -> AsyncIterator[Operator]:
-        """Yield the operator of the installation, through NATS or through its HTTP API.
-
-        Raises:
-            UsageError: the command names a job that does not exist; the message suggests the nearest name.
-        """
+        """Yield the operator of the installation, through NATS or through its HTTP API."""
         async with self._operator() as operator:
             try:
                 yield operator
@@ -117,7 +106,7 @@ class Session:
                 raise no_such_job(error.job, [job.name for job in await operator.jobs()]) from None
 
     def ask(self, work: Callable[[Operator], Awaitable[T]]) -> T:
-        """Return the answer of `work` on the operator; raise what `operator` raises."""
+        """Return the answer of `work` on the operator, with the errors of `operator`."""
 
         async def answered() -> T:
             async with self.operator() as operator:
@@ -126,7 +115,7 @@ class Session:
         return run(answered())
 
     def on_installation(self, work: "Callable[[Installation], Awaitable[T]]", *, checked: bool = True) -> T:
-        """Return the answer of `work` on the installation; raise what `installation` raises."""
+        """Return the answer of `work` on the installation, with the errors of `installation`."""
 
         async def answered() -> T:
             async with self.installation(checked=checked) as installation:

@@ -19,8 +19,7 @@ from ..runtime.errors import Exit, UsageError
 from ..runtime.event_loop import run, serve, until_done
 from ..runtime.session import Session
 from .head import MAX_LINE, head_of, plain
-from .panels import Panel, panels_of
-from .readers import MAX_ROWS, Listing
+from .panels import MAX_ROWS, Listing, Panel, panels_of
 
 
 def top(
@@ -65,10 +64,7 @@ async def _show(session: Session, interval: float) -> None:
 
 @contextmanager
 def _without_log_lines() -> Iterator[None]:
-    """Write no log lines to a terminal within the block.
-
-    They would overwrite the screen, or report the reads that its end interrupts.
-    """
+    """Write no log lines over the screen within the block."""
     root = logging.getLogger()
     handlers = root.handlers
     if sys.stderr.isatty():

@@ -21,10 +21,7 @@ _HOUR_S: Final = 3_600
 
 
 def plain(value: object, most: int = MAX_CELL) -> str:
-    """Return the first line of a value's text, cut to `most` characters.
-
-    Characters that do not print are escaped.
-    """
+    """Return the first line of a text, cut to `most` characters, with escapes."""
     text = str(value)
     line = text[: most + 1].partition("\n")[0]
     return printable(line if len(line) == len(text) <= most else f"{line[: most - 1]}…")
@@ -64,7 +61,7 @@ def head_of(document: Mapping[str, Any]) -> Head:
 
 
 def _leader(leases: Sequence[Mapping[str, Any]] | None) -> str:
-    """Return the process whose ticker decides when jobs run."""
+    """Return the process with the leading ticker."""
     if leases is None:
         return "leader unknown"
     holder = next((lease["holder"] for lease in leases if lease["name"] == TICKER_LEASE), None)

@@ -21,8 +21,7 @@ from ..executions.commands import FOLLOW_INTERVAL_S
 from ..executions.page import line_of
 from .head import failure_text, plain
 from .operator_thread import OperatorThread
-from .panels import Panel, Row
-from .readers import Listing
+from .panels import Listing, Panel, Row
 
 KEYS: Final = {
     "1 2 3 4": "show a table",
@@ -101,10 +100,7 @@ def shown(line: Line) -> Text:
 
 
 class Question(ModalScreen[str | None]):
-    """A dialog for a confirmation and a reason.
-
-    Its result is the reason, which may be empty; None: the user declined.
-    """
+    """A dialog for a confirmation and a reason; None: the user declined."""
 
     DEFAULT_CSS = f"Question {{ {_STYLE} }}"
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss(None)", "Cancel")]
@@ -172,7 +168,7 @@ class PanelPane(TabPane):
         return self._rows[place] if place < len(self._rows) else None
 
     def show_listing(self, listing: Listing[Any], text: str) -> None:
-        """Show what was read now, filtered by a text."""
+        """Show the items of a new read, filtered by a text."""
         self._listing, self._failure = listing, ""
         self._read_at = f"{datetime.now().astimezone():%H:%M:%S}"
         self.show(text)

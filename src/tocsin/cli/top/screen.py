@@ -213,7 +213,7 @@ class NowScreen(Screen[None]):
             self.run_worker(self._carry_out(partial(act, reason or None)))
 
     async def _carry_out(self, act: Callable[[], Awaitable[str]]) -> None:
-        """Act, show what was done, and read the tables again."""
+        """Act, show the result, and read the tables again."""
         if (done := await self._try(act)) is None:
             return
         self._say(done)
