@@ -9,6 +9,7 @@ import pytest
 from tests.commits.processes import NAMES
 from tests.commits.server import Server, server
 from tocsin.domain.log_events import Began, Left, Poison, Trying
+from tocsin.engine.change_requests import REGISTRAR
 
 pytestmark = pytest.mark.full  # processes that are killed, on a server
 
@@ -41,7 +42,7 @@ async def test_standby_goes_on_after_kill_and_after_sigterm(given: Server) -> No
     writers = [writer for writer, change in terms if isinstance(change, Left)]
     assert [writer for writer, change in terms if isinstance(change, Began)][-2] in writers
     changes = [change for _, change in await given.control()]
-    assert {stage for change in changes if isinstance(change, Began) for stage in change.stages} == set(NAMES)
+    assert {stage for change in changes if isinstance(change, Began) for stage in change.stages} == {REGISTRAR, *NAMES}
     events = await given.subjects()
     dues = events.count("ledger.tick.due")
     assert sum(e.startswith("execution.tick.") and ".admitted." in e for e in events) >= dues - 1

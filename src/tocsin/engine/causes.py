@@ -338,7 +338,7 @@ class Agenda:
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
-        """Return the earliest alarm up to a time (UTC); None: no alarm is due, or known yet.
+        """Return the earliest known alarm up to a time (UTC); None: none is due.
 
         `look_again` or a new state ends it. `find` makes all alarms known.
         """
