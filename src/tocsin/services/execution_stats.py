@@ -6,6 +6,8 @@ from datetime import datetime
 from operator import add
 from typing import Final
 
+from pydantic import ConfigDict
+
 from ..domain.execution_record import Recoveries
 from ..ports.summaries import HistorySummaries
 from .overview import SeesRun
@@ -53,10 +55,12 @@ MAX_COUNTED: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Executions whose scheduled time is from `since` to `until` (UTC), and their recoveries."""
+    """Counts of executions that were scheduled from `since` to `until` (UTC), and recoveries."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     since: datetime
-    """Later than requested if there were too many executions."""
+    """Later than requested if there are too many executions."""
     until: datetime
     executions: ExecutionStats
     recoveries: RecoveryStats

@@ -258,7 +258,7 @@ class HttpOperator(Operator):
 
     async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}/logs", query={"after": after})
-        return read_as(ExecutionOutput, {**result, "job": result["job_name"]})
+        return read_as(ExecutionOutput, result)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
         if fanned_out(match) is None:
@@ -270,7 +270,7 @@ class HttpOperator(Operator):
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         match = await match_execution(given, self._facts, job=job, list_executions=self.executions)
         result = await self._api.request("POST", f"/v1/executions/{match.execution_id}/cancel", {"reason": reason})
-        return Cancellation(result["job"], result["execution_id"], Status(result["status"]), result["changed"])
+        return read_as(Cancellation, result)
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         return await self._api.page(DeadLetterRow, "/v1/dead-letters", query.parameters(), query.limit)
@@ -292,14 +292,14 @@ class HttpOperator(Operator):
         path, headers = f"/v1/dead-letters/{letter.id}/replay", {"Idempotency-Key": uuid4().hex}
         body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         result = await self._api.request("POST", path, body, query={"job": letter.job}, headers=headers)
-        return Replay(result["job"], result["id"], result["number"], result["execution_id"])
+        return read_as(Replay, result)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         letter = await self.dead_letter(given, job=job)
         body: JsonValue = {"resolved": True, "reason": reason}
         path = f"/v1/dead-letters/{letter.id}"
         result = await self._api.request("PATCH", path, body, query={"job": letter.job})
-        return Resolution(result["job"], result["id"], result["changed"])
+        return read_as(Resolution, result)
 
     async def queues(self) -> tuple[QueueDetails, ...]:
         return read_as(tuple[QueueDetails, ...], await self._api.listed("/v1/queues"))

@@ -195,7 +195,7 @@ def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation"
 
     `remedy` ends the error for a job without a schedule.
     """
-    from ...domain.schedule import Instant  # noqa: PLC0415 - likewise
+    from ...domain.schedule import LocalInstant  # noqa: PLC0415 - likewise
     from ...domain.schedule import explain as explain_schedule  # noqa: PLC0415
     from ...domain.schedule.clock_changes import local_time  # noqa: PLC0415
 
@@ -210,7 +210,7 @@ def _of_registered(job: "Job", count: int, *, remedy: str = "") -> "Explanation"
         reason = f"the job is {job.status}: it fires none of these until that changes"
         return replace(explanation, warnings=(*explanation.warnings, reason))
     times = islice(job.fire_times(now), count)  # an interval counts from its last run
-    return replace(explanation, next=tuple(Instant(at, local_time(explanation.timezone, at)) for at in times))
+    return replace(explanation, next=tuple(LocalInstant(at, local_time(explanation.timezone, at)) for at in times))
 
 
 def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> "DayRules | None":

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from ....domain import formats
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
-from ....domain.definition_changes import MAX_INSTANTS
+from ....domain.definition_changes import MAX_INSTANTS, DefinitionDiff
 from ....domain.schedule import parse, warnings_at
 from ....ports import LogUnavailable
 from ....services.agents import AgentRegistry
@@ -65,14 +65,6 @@ class ApplyRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     reason: ReasonText | None = None
 
 
-class FieldDifference(BaseModel, from_attributes=True):
-    """A field that an update changes."""
-
-    field: str
-    before: JsonValue
-    after: JsonValue
-
-
 class Instants(BaseModel):
     """The number of occurrences, and the first of them."""
 
@@ -94,7 +86,7 @@ class PlannedChange(BaseModel, use_attribute_docstrings=True):
 
     job: str
     action: Action
-    differences: list[FieldDifference]
+    differences: Sequence[DefinitionDiff]
     expressions: list[str]
     """The expressions that its schedule stands for."""
     warnings: list[str]
@@ -217,7 +209,7 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
     return PlannedChange(
         job=change.job,
         action=change.verb,
-        differences=list(map(FieldDifference.model_validate, change.differences)),
+        differences=change.differences,
         expressions=list(schedule.expressions) if schedule else [],
         warnings=list(warnings_at(schedule, now)) if schedule else [],
         until=effects.until,

@@ -14,7 +14,7 @@ from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import Author, actor, permitted
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import Calculate, Here, Reason, ReasonText
+from .dependencies import Calculate, Here, Reason, ReasonText, shown_as
 from .jobs import JobName
 from .problems import documented
 
@@ -88,8 +88,9 @@ async def backfill_job(
         cause = body.reason or reason
         async for _ in backfill.begin(here.log, planned, here.clock, rate=RATE_PER_S, by=actor(caller), reason=cause):
             done += 1
-    return Backfilled(
-        **{field: getattr(planned, field) for field in ("job", "name", "named", "fired", "missing")},
+    return shown_as(
+        Backfilled,
+        planned,
         count=len(planned.instants),
         instants=list(islice(planned.instants, MAX_LISTED)),
         requested=done,

@@ -15,11 +15,11 @@ from ....ports import DeadLetterRow, History
 from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
 from ....ports.summaries import LetterGroup
 from ....services.operations import dead_letters
+from ....services.operations.dead_letters import Replay
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor
 from ..auth.visibility import Run, VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
-from .dead_letters import Replayed
 from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented
 
@@ -152,7 +152,7 @@ class MatchingLetter(BaseModel):
 class ReplayedAll(BaseModel, use_attribute_docstrings=True):
     """The replayed dead letters, oldest first, and the others."""
 
-    replayed: list[Replayed]
+    replayed: list[Replay]
     refused: list[NotReplayed]
     matching: list[MatchingLetter] = []
     """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
@@ -275,7 +275,7 @@ async def replay_all(
         return preview
     name, clock = request_name(request), asyncio.get_running_loop()
     end, following = clock.time() + MAX_REPLAY_SECONDS, batch.next
-    replayed, refused = list[Replayed](), list[NotReplayed]()
+    replayed, refused = list[Replay](), list[NotReplayed]()
     for row, after in batch.letters:
         try:
             replay = await dead_letters.replay(
@@ -289,14 +289,14 @@ async def replay_all(
         except (NotPossible, DefinitionError) as error:
             refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            replayed.append(Replayed.model_validate(replay))
+            replayed.append(replay)
         if clock.time() >= end and row is not batch.letters[-1][0]:
             following = after
             break
     return _answer(replayed, refused, following)
 
 
-def _answer(replayed: list[Replayed], refused: list[NotReplayed], following: _Cursor | None) -> ReplayedAll:
+def _answer(replayed: list[Replay], refused: list[NotReplayed], following: _Cursor | None) -> ReplayedAll:
     return ReplayedAll(
         replayed=replayed,
         refused=refused,

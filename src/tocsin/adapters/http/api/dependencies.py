@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
@@ -18,6 +18,7 @@ from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....ports.summaries import QueueCounts
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.definition_settings import UnheardStreams
+from ....services.documents import Versioned
 from ....services.health import Finding
 from ....services.health.doctor import is_reached
 from ....services.health.leadership import Leadership
@@ -121,6 +122,15 @@ class Components:
     async def _queue_counts(self) -> Mapping[str, QueueCounts]:
         names = [queue.name for queue in await self.queue_details(everything, everything)]
         return dict(zip(names, await count(self.history.summaries, self.clock, names), strict=True))
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def shown_as(kind: type[M], source: object, **others: Any) -> M:  # noqa: ANN401 - any field
+    """Return an answer with the fields of an object by name, and others."""
+    same = {name: getattr(source, name) for name in kind.model_fields if hasattr(source, name)}
+    return kind(**(same | others))
 
 
 def parts_of(request: Request) -> Components:
@@ -243,10 +253,14 @@ def _has_expected_version(if_match: str | None, version: str | None) -> bool:
     return version is not None and not tags.isdisjoint({"*", version})
 
 
-def require_version(if_match: str | None, version: int, resource: str) -> None:
-    """Refuse to change a resource of another version than an `If-Match` header expects."""
-    if not _has_expected_version(if_match, tag := version_tag(version)):
-        raise _failed(resource, tag)
+def version_check(if_match: str | None, resource: str) -> Callable[[Versioned], None]:
+    """Return a check that a declaration has the version that an `If-Match` header expects."""
+
+    def check(newest: Versioned) -> None:
+        if not _has_expected_version(if_match, tag := version_tag(newest.version)):
+            raise _failed(resource, tag)
+
+    return check
 
 
 def version_tag(version: int) -> str:

@@ -19,7 +19,7 @@ from ....services.jobs import Job, JobStatus
 from ....services.overview import FailingJob, Instant, Rate, WaitingExecution
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns, sees_agent
-from .dependencies import Calculate, Components, Here
+from .dependencies import Calculate, Components, Here, shown_as
 
 MAX_LONGEST: Final = 10
 MAX_JOBS: Final = 100
@@ -162,7 +162,7 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
         running=RunningExecutions(
             count=len(of_open.running),
             longest=[
-                RunningExecution(execution_id=head.execution_id, job=head.job_name, started_at=head.started_at)
+                shown_as(RunningExecution, head, job=head.job_name)
                 for head in sorted(of_open.running, key=lambda head: head.started_at or head.scheduled_time)[
                     :MAX_LONGEST
                 ]
@@ -218,7 +218,7 @@ async def get_outcomes(
     return Outcomes(
         jobs={
             name: [
-                JobOutcome.model_validate(head, from_attributes=True)
+                shown_as(JobOutcome, head)
                 for head in heads
                 if await sees(name, head.definition, head.status, head.completed_at or head.scheduled_time)
             ]
@@ -243,13 +243,7 @@ async def _leader(here: Components, caller: Principal, now: datetime) -> list[Le
     except UNAVAILABLE:
         return None
     return [
-        LeaderLease(
-            stage=lease.name,
-            holder=lease.holder,
-            renewed_at=lease.renewed_at,
-            ends_at=lease.ends_at,
-            is_overdue=lease.lateness(now) is not None,
-        )
+        shown_as(LeaderLease, lease, stage=lease.name, is_overdue=lease.lateness(now) is not None)
         for lease in leadership.leases
     ]
 

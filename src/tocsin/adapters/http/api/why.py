@@ -14,7 +14,7 @@ from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
 from ....services.apply import completed
-from ....services.execution_stats import ExecutionStats, RecoveryStats, statistics
+from ....services.execution_stats import Statistics, statistics
 from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
@@ -74,16 +74,6 @@ class WhyAnswers(BaseModel):
     answers: list[Why]
 
 
-class StatisticsAnswer(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """Counts of the executions that were scheduled from `since` to `until`, and of their recoveries."""
-
-    since: datetime
-    """Later than requested if there are too many executions."""
-    until: datetime
-    executions: ExecutionStats
-    recoveries: RecoveryStats
-
-
 @router.get("/jobs/{name}/why", operation_id="explainInstant", responses=documented(404))
 async def explain_instant(
     here: Here,
@@ -127,7 +117,7 @@ async def get_statistics(
     job: Annotated[
         str | None, Query(min_length=1, max_length=255, description="Count only this job. The default is all jobs.")
     ] = None,
-) -> StatisticsAnswer:
+) -> Statistics:
     """Count the executions that workers received (with any outcome), lost executions, and recoveries.
 
     Only those that the caller may see. They come from the history, which lags a moment and has archived executions too.
@@ -139,9 +129,8 @@ async def get_statistics(
     now = await here.log.now()
     await here.registry.jobs()
     sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
-    return StatisticsAnswer.model_validate(
-        await statistics(here.history.summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached)
-    )
+    summaries = here.history.summaries
+    return await statistics(summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached)
 
 
 MAX_QUEUES: Final = 1_000
