@@ -7,7 +7,7 @@ through the API and through NATS. The API records the identity of the caller's t
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from inspect import signature
 from types import NoneType
@@ -19,9 +19,10 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from ...domain import dead_letter, ledger
+from ...domain.access import NO_TASKS, Binding, Role
 from ...domain.agent import AgentRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.events import Input, Message, Recorded, Silence
+from ...domain.events import Actor, Input, Message, Recorded, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
@@ -31,6 +32,7 @@ from ...ports.queries import DeadLetterQuery, ExecutionQuery, NotificationQuery,
 from ...services.agent_grants import GrantAnswer
 from ...services.definition_settings import DefinitionSettings
 from ...services.explain import Answer
+from ...services.health import Finding
 from ...services.hold_ups import HoldUp
 from ...services.ignored_events import IgnoredEvent
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
@@ -57,6 +59,7 @@ from ...services.what_if import Question
 from ...telemetry.trace_ids import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, if_match, job_of, open_api, path_of, read_as, reason_header, recorded_of
+from .auth.tokens import Token
 from .event_stream import FIRST, follow_events
 
 P = ParamSpec("P")
@@ -430,3 +433,46 @@ class HttpOperator(Operator):
         statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
         replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
         return Letter(events["job"], events["id"], state, tuple(facts), replays=replays)
+
+
+class RemoteAdmin:
+    """Tokens of an installation, and the checks of `tocsin doctor`. Its methods on tokens are those of `Tokens`."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        identity: str,
+        roles: Collection[Role],
+        *,
+        binding: Binding = NO_TASKS,
+        namespaces: Collection[str] | None = None,
+        lifetime: timedelta | None = None,
+        by: Actor | None = None,
+    ) -> tuple[str, Token]:
+        """See `Tokens`. The API records the identity of the caller's token in place of `by`."""
+        _ = by
+        body: dict[str, Any] = {"identity": identity, "roles": list(roles)}
+        if lifetime is not None:
+            body["lifetime"] = lifetime.total_seconds()
+        if binding.queues:
+            body |= {"queues": list(binding.queues), "functions": list(binding.functions)}
+        if namespaces is not None:
+            body["namespaces"] = sorted(namespaces)
+        created = await self._api.request("POST", "/v1/tokens", body)
+        return created.pop("token"), Token.model_validate(created)
+
+    async def list(self) -> Sequence[Token]:
+        return read_as(list[Token], (await self._api.request("GET", "/v1/tokens"))["tokens"])
+
+    async def revoke(self, token_id: str) -> bool:
+        try:
+            await self._api.request("DELETE", path_of("tokens", token_id))
+        except NotFound:
+            return False
+        return True
+
+    async def examine(self) -> Sequence[Finding]:
+        """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
+        return read_as(list[Finding], (await self._api.request("GET", "/v1/doctor"))["findings"])
