@@ -436,7 +436,7 @@ class HttpOperator(Operator):
 
 
 class RemoteAdmin:
-    """Tokens of an installation, and the checks of `tocsin doctor`. Its methods on tokens are those of `Tokens`."""
+    """Tokens and the checks of an installation. Its methods on tokens are those of `Tokens`."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api

@@ -178,11 +178,7 @@ class Traces:
         return spans_of(events, reports, original=await self._original(events))
 
     async def _events(self, ended: Ended) -> list[Recorded[Message]]:
-        """Return the events of an execution up to its end.
-
-        Raises:
-            SpansLost: the events are gone.
-        """
+        """Return the events of an execution up to its end."""
         events = await self._log.load(subjects.execution(ended.job, ended.execution_id))
         if not events or events[-1].sequence < ended.sequence:
             raise SpansLost("the events of an execution are gone")

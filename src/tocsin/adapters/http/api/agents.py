@@ -12,7 +12,6 @@ from ....domain.agent_grants import MAX_PATTERNS
 from ....domain.definition.partition import MAX_SHARDS
 from ....services import agent_grants
 from ....services.agent_grants import GrantAnswer, GrantVerb
-from ....services.agents import AgentRegistry
 from ....services.operations.errors import NotFound
 from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
 from ..auth.visibility import seen_agents
@@ -79,7 +78,7 @@ async def list_agents(
     For a caller that is bound to namespaces, only those that serve no other queues.
     """
     place = None if after is None else tuple(after.rpartition(".")[::2])
-    seen = seen_agents(caller, await _registry(here).agents())
+    seen = seen_agents(caller, await here.agents.agents())
     records = [record for record in seen if place is None or _place(record) > place]
     page = records[:limit]
     return AgentList(agents=page, next=".".join(_place(page[-1])) if len(records) > limit else None)
@@ -89,8 +88,8 @@ async def list_agents(
 async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
     """Show the agents of a name, or one worker by its id."""
     if not caller.is_bound:
-        return AgentList(agents=list(await _registry(here).agents(name)))
-    seen = seen_agents(caller, await _registry(here).agents())
+        return AgentList(agents=list(await here.agents.agents(name)))
+    seen = seen_agents(caller, await here.agents.agents())
     of_name = [record for record in seen if name in {record.name, record.agent_id}]
     if not of_name:
         raise _missing(name)
@@ -105,7 +104,7 @@ async def drain_agents(here: Here, caller: SharedOperator, name: WorkerName, cau
     """
     await require_reached(here, caller, name)
     take = here.registry.room.of_caller(caller.reached)
-    drained = await _registry(here).drain(name, by=actor(caller), reason=cause, take=take)
+    drained = await here.agents.drain(name, by=actor(caller), reason=cause, take=take)
     return AgentsDrained(agent=name, agents=list(drained))
 
 
@@ -148,7 +147,7 @@ async def _switched(
 ) -> AgentsSwitched:
     await require_reached(here, caller, name)
     take = here.registry.room.of_caller(caller.reached)
-    changed = await _registry(here).switch(
+    changed = await here.agents.switch(
         name, enabled=enabled, by=actor(caller), reason=cause, take=take, is_bound=caller.is_bound and enabled
     )
     return AgentsSwitched(agent=name, action="enabled" if enabled else "disabled", changed=changed)
@@ -171,7 +170,7 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
     """Check that a bound caller may change these grants."""
     await require_reached(here, caller, name)
     # A worker over HTTP chooses its name, which may be that of the absent agents of others: a first grant would limit these.
-    if all(record.kind != "agent" for record in await _registry(here).agents(name)):
+    if all(record.kind != "agent" for record in await here.agents.agents(name)):
         raise _missing(name)
     if body.shards or not body.queues:
         detail = (
@@ -184,14 +183,10 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
 
 
 async def require_reached(here: Components, caller: Principal, name: str) -> None:
-    """Check that a caller sees all agents of a name, or one agent by id.
-
-    Raises:
-        NotFound: no agent has this name or id, or the caller does not see one of them.
-    """
+    """Check that a caller sees all agents of a name, or one agent by id."""
     if not caller.is_bound:
         return
-    of_name = [record for record in await _registry(here).agents() if name in {record.name, record.agent_id}]
+    of_name = [record for record in await here.agents.agents() if name in {record.name, record.agent_id}]
     if not of_name or len(seen_agents(caller, of_name)) < len(of_name):
         raise _missing(name)
 
@@ -202,7 +197,3 @@ def _missing(name: str) -> NotFound:
 
 def _place(record: AgentRecord) -> tuple[str, str]:
     return record.name, record.agent_id
-
-
-def _registry(here: Components) -> AgentRegistry:
-    return AgentRegistry(here.log, here.projections)

@@ -22,7 +22,6 @@ from ....services.event_feeds import EventFeeds
 from ..auth.authentication import Authentication
 from ..auth.code_flow import CodeFlow
 from ..console import files as console_files
-from ..console import session as console_session
 from ..console import sign_in
 from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
@@ -47,17 +46,16 @@ from ..ojs.workers import FastRoutes
 from . import (
     agents,
     apply,
-    backfill,
     dead_letter_groups,
     dead_letters,
     documents,
     events,
     executions,
+    job_past,
     jobs,
     notifications,
     overview,
     queue_details,
-    revisions,
     schedule,
     sql,
     status,
@@ -246,13 +244,13 @@ def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
 
 
 ROUTERS: Final = (
-    *_routers(jobs, apply, sql, backfill, why, overview, timeline, revisions),
+    *_routers(jobs, apply, sql, job_past, why, overview, timeline),
     *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, documents),
     *_routers(notifications, schedule),
     *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
     *_routers(event_search, admin, cron, events, status, tokens),
 )
-CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
+CONSOLE: Final = (sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 """Statuses of the problems that any endpoint may answer with."""
 

@@ -22,7 +22,6 @@ from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS, DefinitionDiff
 from ....domain.schedule import parse, warnings_at
 from ....ports import LogUnavailable
-from ....services.agents import AgentRegistry
 from ....services.apply import completed
 from ....services.calculations import Effort
 from ....services.jobs import Change, Job, Plan
@@ -229,7 +228,7 @@ async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRe
     None: the log does not answer, although the jobs are changed.
     """
     with suppress(LogUnavailable):
-        return narrowed(caller, await AgentRegistry(here.log, here.projections).agents())
+        return narrowed(caller, await here.agents.agents())
     return None
 
 

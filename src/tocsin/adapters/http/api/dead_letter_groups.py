@@ -176,11 +176,7 @@ class _Cursor:
 
     @classmethod
     def read(cls, text: str) -> "_Cursor":
-        """Return the cursor that a text stands for.
-
-        Raises:
-            InvalidQuery: it is not a cursor.
-        """
+        """Return the cursor that a text stands for."""
         page, _, end = text.partition(".")
         try:
             Place.read(page, _SORT)

@@ -16,6 +16,7 @@ from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....ports.summaries import QueueCounts
+from ....services.agents import AgentRegistry
 from ....services.calculations import Calculations, Calculator, Effort, T
 from ....services.definition_settings import UnheardStreams
 from ....services.documents import Versioned
@@ -29,6 +30,7 @@ from ....services.jobs.next_instants import NextInstants
 from ....services.jobs.search_keys import SearchKeys
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
+from ....services.queue_decisions import QueueDecisions
 from ....services.queue_names import PausedNames, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
@@ -36,7 +38,7 @@ from ....services.shared_read import SharedRead
 from ....services.turns import Turns
 from ....services.webhooks import Webhooks
 from ....settings import Settings
-from ..auth.security import principal
+from ..auth.security import actor, principal
 from ..auth.visibility import Visibility, narrowed
 from .problems import Problem, invalid
 
@@ -115,6 +117,14 @@ class Components:
         """Return the reader of hold-ups, as far as a caller may know them."""
         narrow = partial(narrowed, caller)
         return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues, narrow=narrow)
+
+    @property
+    def agents(self) -> AgentRegistry:
+        return AgentRegistry(self.log, self.projections)
+
+    def queue_decisions(self, caller: Principal) -> QueueDecisions:
+        """Return the decisions on queues, as those of a caller."""
+        return QueueDecisions(self.log, by=actor(caller), room=self.registry.room)
 
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
         return await self.queue_details(caller.may_see, caller.reaches)

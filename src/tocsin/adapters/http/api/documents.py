@@ -11,7 +11,6 @@ from ....domain.definition.partition import MAX_SHARDS
 from ....domain.namespaces import MAX_NAMESPACES, NamespaceEntry, checked
 from ....domain.policy import UNUSED, Policy
 from ....domain.shard_map import ShardEntry
-from ....services.agents import AgentRegistry
 from ....services.definition_settings import DefinitionSettings
 from ....services.namespaces import NamespaceChange, NamespaceDetails, NamespaceMap, Namespaces, changes, details
 from ....services.policies import PolicyVersion
@@ -45,7 +44,7 @@ async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMap
     """Show the shards of the newest map, and their owners."""
     newest = await ShardMaps(here.log).newest()
     if not caller.is_bound:
-        agents = await AgentRegistry(here.log, here.projections).agents()
+        agents = await here.agents.agents()
         newest = with_owners(newest, await owners_of(here.log), agents)
     response.headers["ETag"] = version_tag(newest.version)
     return newest

@@ -423,11 +423,7 @@ async def get_definition(
 
 
 async def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
-    """Return the definition in a request, with the defaults of the policy and the settings.
-
-    Raises:
-        DefinitionError: the definition is invalid; the error lists every invalid field.
-    """
+    """Return the definition in a request, with the defaults of the policy and the settings."""
     definition = read_job(written, connection=here.settings.execution.default_connection)
     return completed(definition, (await here.registry.policies.newest()).policy, here.settings)
 

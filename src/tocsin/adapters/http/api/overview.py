@@ -12,7 +12,6 @@ from ....domain.definition import Name, Text
 from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Recorded, SilencesDefined, Voided
 from ....domain.execution_record import Status
 from ....services import overview
-from ....services.agents import AgentRegistry
 from ....services.changes import Change, ChangeFilter, ChangeType, changes
 from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job, JobStatus
@@ -321,7 +320,7 @@ class _SeesChange:
 
     async def _sees_agents(self, name: str) -> bool:
         if self._agents is None:
-            known = await AgentRegistry(self._here.log, self._here.projections).agents()
+            known = await self._here.agents.agents()
             hidden = {agent.name for agent in known if not sees_agent(self._caller, agent)}
             self._agents = frozenset(agent.name for agent in known) - hidden
         return name in self._agents

@@ -22,11 +22,7 @@ MAX_REPORTED: Final = 10
 
 
 def check_query(request: Request) -> None:
-    """Check that the endpoint of a request declares every query parameter.
-
-    Raises:
-        Problem: a name is unknown. It lists the invalid values of known parameters as well.
-    """
+    """Check that the endpoint of a request declares every query parameter."""
     if not request.scope["query_string"]:
         return
     endpoint = request.scope.get("endpoint")

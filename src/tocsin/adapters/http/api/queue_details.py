@@ -7,9 +7,9 @@ from pydantic import BaseModel
 
 from ....domain.access import Principal
 from ....services import queues
-from ....services.queue_decisions import PurgeAnswer, QueueDecisions
+from ....services.queue_decisions import PurgeAnswer
 from ....services.queues import QueueDetails, find
-from ..auth.security import Reader, SharedOperator, actor
+from ..auth.security import Reader, SharedOperator
 from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import Cause, Components, Here
 from .problems import documented
@@ -90,12 +90,11 @@ async def purge(
     """
     if dry_run:
         forget_key(request)
-    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
-    return await queues.purge(decisions, find(name, await here.queues(caller)), reason=cause, dry_run=dry_run)
+    queue = find(name, await here.queues(caller))
+    return await queues.purge(here.queue_decisions(caller), queue, reason=cause, dry_run=dry_run)
 
 
 async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
     """Pause or resume a queue that the caller sees; return whether that changed anything."""
     queue = find(name, await here.queues(caller))
-    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
-    return await decisions.switch(queue.name, paused=paused, reason=reason)
+    return await here.queue_decisions(caller).switch(queue.name, paused=paused, reason=reason)

@@ -15,7 +15,6 @@ from ....domain.definition import JobDefinition
 from ....domain.ledger import JobNotFound
 from ....domain.statements import Select, ShowCreateJob, ShowJobs, Statement, read_statements
 from ....ports import ExecutionRow, LogUnavailable
-from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -82,7 +81,7 @@ async def run_sql(
         by=actor(caller),
         reason=body.reason or reason,
         list_runs=lambda query: here.history.executions(replace(query, namespaces=caller.reached)),
-        list_agents=AgentRegistry(here.log, here.projections).agents,
+        list_agents=here.agents.agents,
         calculate=calculate,
         traceparent=traceparent,
     )

@@ -38,11 +38,7 @@ _bearer = HTTPBearer(
 
 
 async def principal(request: Request) -> Principal:
-    """Authenticate the caller once per request, and count the request against its rate.
-
-    Raises:
-        Problem: the caller is not authenticated, or exceeds its rate.
-    """
+    """Authenticate the caller once per request, and count the request against its rate."""
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
         known = request.state.principal = await counted(request, _authenticated(request))
@@ -117,11 +113,7 @@ async def _by_header(request: Request) -> Principal:
 
 
 async def by_session(request: Request) -> Principal:
-    """Return the caller of a request with a session cookie.
-
-    Raises:
-        Problem: the session is not accepted, or does not permit the request.
-    """
+    """Return the caller of a request with a session cookie."""
     try:
         token = session.session_token(request)
     except InvalidToken as error:
@@ -132,11 +124,7 @@ async def by_session(request: Request) -> Principal:
 
 
 async def by_token(request: Request, token: str) -> Principal:
-    """Return the caller with a token.
-
-    Raises:
-        Problem: the token is not accepted, or cannot be verified now.
-    """
+    """Return the caller with a token."""
     source = source_of(request)
     try:
         caller = await cast("Authentication", request.app.state.authenticator).authenticate(token)
@@ -207,12 +195,7 @@ def _host_of(origin: str) -> str | None:
 
 
 async def permitted_to(request: Request, *permissions: Permission) -> Principal:
-    """Return the caller if it has one of the permissions, or if none is named.
-
-    Raises:
-        Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate; or the query has an
-            unknown parameter.
-    """
+    """Return the caller if it has one of the permissions, or if none is named."""
     caller = await principal(request)
     if permissions and not any(caller.may(permission) for permission in permissions):
         raise forbidden(caller, permissions[0])
@@ -292,9 +275,6 @@ def defining(caller: Principal, definition: JobDefinition) -> Check:
     """Return a check of the caller's right to give a job a definition.
 
     A job that runs a program or a statement, before or after, needs the permission `external` too.
-
-    Raises:
-        Problem: the job or a queue of its steps is outside the namespaces of the caller.
     """
     require_within(caller, definition)
     is_permitted = permitted(caller, Permission.REGISTER)

@@ -119,11 +119,7 @@ def require_own_origin(request: Request) -> None:
 
 
 def store(request: Request, response: Response, token: str) -> None:
-    """Let the browser keep a session.
-
-    Raises:
-        Problem: the token is too large for a cookie.
-    """
+    """Let the browser keep a session."""
     response.set_cookie(
         cookie_name(request), token, MAX_AGE_S, secure=is_secure(request), httponly=True, samesite="strict"
     )

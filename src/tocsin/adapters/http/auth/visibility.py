@@ -127,10 +127,6 @@ class Visibility:
         """Check that a caller may register a job under a name.
 
         The name of a deleted job that named viewers stays with its creator, its owner and administrators.
-
-        Raises:
-            Problem: the name is outside the namespaces of the caller, whether a job has it or not, or it belonged to a hidden job of another
-                owner.
         """
         if not caller.reaches(job):
             raise outside_namespaces(caller, "job", job)
@@ -146,9 +142,6 @@ class Visibility:
         """Check that a caller may see the jobs on which a job depends.
 
         These are also the jobs whose ends start it. Its executions would show when these jobs run, and whether they fail.
-
-        Raises:
-            Problem: one of them is hidden from the caller.
         """
         require_reached_dependencies(caller, definition)
         for field, job in referenced_jobs(definition):
@@ -285,11 +278,7 @@ class Visibility:
 
 
 def require_reached_dependencies(caller: Principal, definition: JobDefinition) -> None:
-    """Check that a job depends on jobs in the namespaces of a caller alone.
-
-    Raises:
-        Problem: one of them is not, whether it is registered or not.
-    """
+    """Check that a job depends on jobs in the namespaces of a caller alone."""
     for field, job in referenced_jobs(definition):
         if not caller.reaches(job):
             raise refusal(

@@ -90,9 +90,6 @@ class Answers:
         """Return the answer to a request of an account.
 
         `do` computes it. Its argument says whether an earlier try may have had an effect, and when the key was first used.
-
-        Raises:
-            Problem: the key belongs to another request, or the first request is still running.
         """
         claim, start = Answer(fingerprint=fingerprint, claimed_at=self._clock.now()), self._clock.monotonic()
         entry: tuple[bytes, int] | None = None

@@ -259,9 +259,6 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
 
     The name of its job begins with the namespace, so that the callers of the namespace see it. An input for queues of the default
     namespace stays the same. `made`: the id that the server made for it.
-
-    Raises:
-        Problem: a queue is outside the namespaces of the caller, the queues are in several, or a bound caller brings an id.
     """
     definition = wish.definition
     if caller.is_bound and wish.execution_id != made:
@@ -288,9 +285,6 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
     """Return the input of a pushed job.
 
     `execution_id` is the id of a job that brings none.
-
-    Raises:
-        Problem: the job is invalid. The answer names the first invalid field, its value and the requirement.
     """
     if not isinstance(body, dict):
         raise _invalid("body", body, Rule("must be a JSON object: a job"))

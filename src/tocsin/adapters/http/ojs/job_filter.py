@@ -94,11 +94,7 @@ def is_of_type(pattern: str, type: str) -> bool:  # noqa: A002 - the field has t
 
 
 async def until_current(here: Components) -> None:
-    """Wait until the history has all events of executions that were stored before this request.
-
-    Raises:
-        Problem: it has not, after some seconds.
-    """
+    """Wait until the history has all events of executions that were stored before this request."""
     newest = await here.log.tail(EXECUTIONS)
     if await recorded_upto(here.history, Stream.LOG, newest, CATCH_UP_PAUSES_S) < newest:
         raise Problem(

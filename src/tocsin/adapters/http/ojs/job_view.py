@@ -36,9 +36,6 @@ def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, sta
     """Return an execution or a step as a job.
 
     `job_id` is the client's id, and `state` the fold of the facts, if it is known.
-
-    Raises:
-        LookupError: the facts contain no request of the execution.
     """
     if state is None:
         state = execution.fold(facts)
@@ -90,11 +87,7 @@ def progress(facts: Facts, state: Execution, step: str) -> Json:
 
 
 def state_of(state: Execution) -> JobState:
-    """Return the state of the job that an execution is, as `job` shows it.
-
-    Raises:
-        LookupError: the execution was not requested.
-    """
+    """Return the state of the job that an execution is, as `job` shows it."""
     return _state_of(state, _current(state, state.request.plan.steps[0].name))
 
 

@@ -92,9 +92,6 @@ async def cancel_job(
     """Cancel a job that has not ended, and return it.
 
     `states`: the states in which it is cancelled; None: all before its end.
-
-    Raises:
-        Problem: no job has this id, the caller may not cancel it, it is over, or it is in another state.
     """
     match = await visible_match(here, caller, job_id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
@@ -123,11 +120,7 @@ async def cancel_job(
 
 
 async def visible_match(here: Components, caller: Principal, job_id: str) -> ExecutionMatch:
-    """Return the current execution of a job, if the caller may see it.
-
-    Raises:
-        NotFound: no job has this id, or the caller may not see it.
-    """
+    """Return the current execution of a job, if the caller may see it."""
 
     async def sees(match: ExecutionMatch) -> bool:
         return await here.visibility.may_see_run(caller, Run.of(match))

@@ -281,11 +281,7 @@ Id: TypeAlias = Annotated[str, Path(alias="id")]
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body, which is UTF-8 (§4.2).
-
-    Raises:
-        Problem: the body is not a JSON object, or it holds NaN or Infinity.
-    """
+    """Return the JSON object in a request's body, which is UTF-8 (§4.2)."""
     raw = await request.body()
     try:
         body = json.loads(raw.decode("utf-8-sig"), parse_constant=_reject_constant)

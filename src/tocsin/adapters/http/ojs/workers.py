@@ -23,7 +23,6 @@ from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_LEASE_S, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH, Lease
 from ....domain.trace_context import process_of
 from ....ports import LogUnavailable, OutdatedState
-from ....services.agents import AgentRegistry
 from ....services.operations import lookup, task_leases, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
@@ -53,11 +52,7 @@ _log = telemetry.get_logger("tocsin.http")
 
 
 def completed(job_id: str, held: Held, found: Answered) -> dict[str, Any]:
-    """Return the progress of a job after it was reported as completed.
-
-    Raises:
-        Problem: another event decided on the job first, such as a request to cancel it.
-    """
+    """Return the progress of a job after it was reported as completed."""
     _require_in_time(job_id, held, found)
     state, step = execution.fold(found.facts), held.claim.message.step
     shown = job_view.progress(found.facts, state, step)
@@ -85,7 +80,7 @@ async def of_operators(here: Components, holder: Holder) -> str:
     `running` if this cannot be read: the leases are extended already, and the next heartbeat brings it.
     """
     try:
-        mode = await AgentRegistry(here.log, here.projections).mode_over_http(holder.identity, holder.worker)
+        mode = await here.agents.mode_over_http(holder.identity, holder.worker)
     except LogUnavailable as error:
         _log.warning("decision on a worker not read", action="no-directive", worker=holder.worker, error=str(error))
         return DIRECTIVES["enabled"]
@@ -277,10 +272,6 @@ async def held_of(
     """Return the lease that a worker answers for.
 
     `known`: the execution of the job, if it was read.
-
-    Raises:
-        NotFound: no job has this id, or it is of a queue or function that the token does not include.
-        Problem: no worker holds the job, or another holder does (`task_leases.held_of`).
     """
     step = job_id.partition(":")[2] or None
 
@@ -310,12 +301,7 @@ async def held_of(
 
 
 async def held_if_active(here: Components, job_id: str, holder: Holder) -> Held | None:
-    """Return the lease that a worker reports on; None: the job is not active.
-
-    Raises:
-        NotFound: no job has this id, or it is of a queue or function that the token does not include.
-        Problem: another holder has the job.
-    """
+    """Return the lease that a worker reports on; None: the job is not active."""
     try:
         return await held_of(here, job_id, holder)
     except Problem:

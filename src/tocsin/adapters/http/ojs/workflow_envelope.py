@@ -33,9 +33,6 @@ def read(body: Mapping[str, Any], execution_id: str, defaults: Defaults, by: Act
     """Return the input of a workflow.
 
     `execution_id` is the id of a workflow that brings none.
-
-    Raises:
-        Problem: the workflow is invalid. The answer names the first invalid field, its value and the requirement.
     """
     own_id = body.get("id")
     if own_id is not None and not (isinstance(own_id, str) and envelope.is_job_id(own_id)):

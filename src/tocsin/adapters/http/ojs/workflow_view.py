@@ -35,11 +35,7 @@ SUMMARY: Final = ("id", "type", "name", "state", "metadata")
 
 
 def answer(facts: Facts, **more: object) -> Json:
-    """Return an execution as a workflow.
-
-    Raises:
-        LookupError: the facts contain no request of the execution, or it is no workflow.
-    """
+    """Return an execution as a workflow."""
     shown = {**_View(facts).show(), **more}
     return {"workflow": shown, **{field: shown[field] for field in SUMMARY}}
 
