@@ -28,7 +28,6 @@ from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.rate_limit import RateLimit
 from ..ojs import (
-    ack_batches,
     admin,
     batches,
     cron,
@@ -247,7 +246,8 @@ ROUTERS: Final = (
     *_routers(jobs, apply, sql, job_past, why, overview, timeline),
     *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, documents),
     *_routers(notifications, schedule),
-    *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
+    *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, queues, ojs_dead_letters),
+    batches.ack_router,
     *_routers(event_search, admin, cron, events, status, tokens),
 )
 CONSOLE: Final = (sign_in.router, console_files.router)
