@@ -192,10 +192,7 @@ class CertificateFiles:
         self.configuration = self._read()
 
     def changed(self) -> Any:  # noqa: ANN401 - grpc has no types
-        """Return the new configuration if a file has changed.
-
-        None: no file has changed, or a file is wrong. gRPC calls it for each new connection.
-        """
+        """Return the new configuration if a file has changed and no file is wrong."""
         states = self._states()
         if states == self._seen:
             return None
@@ -301,10 +298,7 @@ def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no t
 
 @asynccontextmanager
 async def _refusing(context: Any) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
-    """End the call if the block raises.
-
-    The caller gets no details of an unexpected error.
-    """
+    """End the call if the block raises, without details of an unexpected error."""
     try:
         yield
     except Exception as error:  # noqa: BLE001

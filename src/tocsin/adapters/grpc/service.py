@@ -203,11 +203,7 @@ def message_of(kind: Any, answer: Mapping[str, Any], **fields: Any) -> Any:  # n
 
 
 def json_of(struct: Struct) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON object of a message.
-
-    Raises:
-        Refused: a number is infinite or not a number, which JSON cannot express.
-    """
+    """Return the JSON object of a message; JSON has no infinite number and no NaN."""
     try:
         return MessageToDict(struct)
     except ValueError as error:
@@ -278,11 +274,7 @@ class SchedulerService:
         )
 
     async def watch_events(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401 - messages
-        """Yield `ACCEPTED`, and then events as they are stored.
-
-        Raises:
-            Refused: the caller may not read them, has too many streams, or reads too slowly.
-        """
+        """Yield `ACCEPTED`, and then events as they are stored."""
         me = await self._api.request(caller, "GET", "/v1/me")
         bound = me["namespaces"]
         identity = f"{'' if bound is None else '@' + ','.join(bound) + ' '}{me['kind']}:{me['identity']}"

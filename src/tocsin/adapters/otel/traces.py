@@ -53,8 +53,6 @@ _lost_traces: Final = telemetry.meter().create_counter(
 
 
 class _Open(msgspec.Struct):
-    """An execution that is not over."""
-
     is_selected: bool = True
     """Of an execution that began before this process, the events say whether it was selected."""
     reports: dict[int, None] = {}
@@ -178,7 +176,6 @@ class Traces:
         return spans_of(events, reports, original=await self._original(events))
 
     async def _events(self, ended: Ended) -> list[Recorded[Message]]:
-        """Return the events of an execution up to its end."""
         events = await self._log.load(subjects.execution(ended.job, ended.execution_id))
         if not events or events[-1].sequence < ended.sequence:
             raise SpansLost("the events of an execution are gone")
@@ -204,7 +201,6 @@ class Traces:
         return root if context is None else TraceContext(context.trace_id, root.span_id, context.is_sampled)
 
     def _lose(self, count: int, error: BaseException) -> None:
-        """Count lost traces, and log them once in an interval."""
         _lost_traces.add(count)
         self._losses += count
         now = self._clock.monotonic()
@@ -215,7 +211,6 @@ class Traces:
 
 
 def _portions(traces: Iterable[list[Span]]) -> Iterator[list[list[Span]]]:
-    """Yield the traces in portions that a request can hold."""
     portion: list[list[Span]] = []
     count = 0
     for trace in traces:

@@ -223,10 +223,7 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
 
 
 async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRecord] | None:
-    """Return the agents that a caller may see.
-
-    None: the log does not answer, although the jobs are changed.
-    """
+    """Return the agents that a caller may see; None: the log does not answer."""
     with suppress(LogUnavailable):
         return narrowed(caller, await here.agents.agents())
     return None

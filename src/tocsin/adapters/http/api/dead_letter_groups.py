@@ -216,10 +216,7 @@ async def _page(history: History, query: DeadLetterQuery, cursor: _Cursor | None
 async def _permitted_page(
     here: Components, caller: Principal, query: DeadLetterQuery, cursor: _Cursor | None
 ) -> _Batch:
-    """Return the next dead letters that the caller may replay.
-
-    There may be none before the cursor: a search among other letters ends within its limits.
-    """
+    """Return the next dead letters that the caller may replay; perhaps none before the cursor."""
     clock = asyncio.get_running_loop()
     end, searched = clock.time() + MAX_SECONDS, 0
     while True:
@@ -232,10 +229,7 @@ async def _permitted_page(
 
 
 async def _total(here: Components, caller: Principal, query: DeadLetterQuery) -> int | None:
-    """Return how many dead letters match that the caller may replay.
-
-    None: they are of too many kinds to count.
-    """
+    """Return how many matching dead letters the caller may replay; None: too many kinds."""
     may_replay_all = caller.may(Permission.ADMINISTER)
     parts = await here.history.summaries.letter_groups(query, limit=MAX_PARTS, by_definition=not may_replay_all)
     if not parts.is_complete:

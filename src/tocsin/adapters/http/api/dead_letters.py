@@ -226,7 +226,6 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
 
 
 async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
-    """Return the dead letter of an id that the caller may see."""
     try:
         letters = [await dead_letter_lookup.find(here.log, given, job=job)]
     except SharedId as error:

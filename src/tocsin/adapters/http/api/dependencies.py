@@ -166,13 +166,7 @@ async def _calculator(request: Request) -> Calculator:
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of some work, and cancel it when the client disconnects.
-
-    The body of the request must have been read.
-
-    Raises:
-        ClientDisconnect: the client disconnected before.
-    """
+    """Return the result of some work; raise `ClientDisconnect` when the client leaves."""
     result = asyncio.create_task(work)
     disconnect = asyncio.create_task(_disconnect(request))
     try:
@@ -253,10 +247,7 @@ def etag(job: Job) -> str:
 
 
 def _has_expected_version(if_match: str | None, version: str | None) -> bool:
-    """Return whether an `If-Match` header permits a change.
-
-    `version`: the `ETag` of the resource; None: the resource does not exist.
-    """
+    """Return whether `If-Match` permits a change; `version`: the `ETag`, or None without a resource."""
     if if_match is None:
         return True
     tags = {tag.strip().removeprefix("W/") for tag in if_match.split(",")}

@@ -176,10 +176,7 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
         hold_ups: Sequence[HoldUp] = (),
         trace_link: Callable[[str], str | None] = lambda _: None,
     ) -> "ExecutionDetails":
-        """Fold the events of an execution, and add the progress of its steps.
-
-        `trace_link` returns the page of a trace.
-        """
+        """Fold the events of an execution; `trace_link` returns the page of a trace."""
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
         requested = state.requested
@@ -301,7 +298,6 @@ async def cancel_execution(here: Here, caller: Canceller, id: ExecutionId, cause
 
 
 async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:
-    """Return the permissions of a caller on an execution and its present job."""
     permitted = list[Permission]()
     if await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         permitted.append(Permission.CANCEL)

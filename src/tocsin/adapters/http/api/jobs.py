@@ -246,10 +246,7 @@ def _written(page: JobList) -> bytes:
 
 
 async def runs_of(here: Components, caller: Principal, job: Job) -> RunCounters | None:
-    """Return the counters of a job.
-
-    None: the caller may see none, or the history cannot be read now.
-    """
+    """Return the counters of a job; None: hidden, or the history cannot be read."""
     try:
         counters = (await runs_of_jobs(here, caller, [job.name], lambda _: job)).get(job.name)
         return None if counters is None else await with_result(here.history, counters)

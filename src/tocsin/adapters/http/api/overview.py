@@ -231,10 +231,7 @@ def _is_seen(caller: Principal, job: Job | None) -> bool:
 
 
 async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
-    """Return the leases.
-
-    None: they cannot be read now, or the caller is bound to namespaces.
-    """
+    """Return the leases; None: unknown now, or the caller is bound to namespaces."""
     if caller.is_bound:
         return None
     try:

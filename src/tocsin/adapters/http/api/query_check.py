@@ -64,7 +64,6 @@ def _model(endpoint: Callable[..., Any]) -> type[BaseModel]:
 
 
 def _invalid(model: type[BaseModel], query: QueryParams) -> Iterator[FieldError]:
-    """Yield the error of every known parameter whose value is invalid or missing."""
     values = {
         name: query.getlist(name)
         if any(get_origin(part) is list for part in (field.annotation, *get_args(field.annotation)))

@@ -80,7 +80,6 @@ async def get_schedule(
 
 
 def _page(jobs: Sequence[Job], now: datetime, until: datetime, limit: int, effort: Effort) -> bytes:
-    """Return the JSON of the first jobs, as many as one answer may have."""
     listed = 0
     rows = list[JobFireTimes]()
     last: str | None = None

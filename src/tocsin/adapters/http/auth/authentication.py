@@ -101,12 +101,7 @@ class IdentityProvider:
         self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> Principal:
-        """Return the identity of a token with its permissions.
-
-        Raises:
-            InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
-            ProviderUnavailable: the keys cannot be fetched.
-        """
+        """Return the identity of a token with its permissions; errors as `claims`."""
         claims = await self.claims(token, self._auth.audience, self._auth.identity_claim)
         identity = claims[self._auth.identity_claim]
         if not isinstance(identity, str) or not 0 < len(identity) <= MAX_IDENTITY or not identity.isprintable():
@@ -205,11 +200,7 @@ class IdentityProvider:
             self._fetched_at = now
 
     async def configuration(self) -> dict[str, Any]:
-        """Read the provider's OpenID configuration.
-
-        Raises:
-            ProviderUnavailable: the provider does not send it.
-        """
+        """Read the OpenID configuration of the provider, or raise `ProviderUnavailable`."""
         issuer = (self._auth.iam_url or "").rstrip("/")
         return await self._get(f"{issuer}/.well-known/openid-configuration")
 

@@ -245,11 +245,7 @@ def actor(caller: Principal) -> Actor:
 
 
 def visible(caller: Principal, job: Job) -> Job:
-    """Return the job if the caller may see it.
-
-    Raises:
-        JobNotFound: the caller may not see it. The answer is the same as for a job that does not exist.
-    """
+    """Return a job that the caller may see; a hidden job counts as missing."""
     if not caller.may_see(job):
         raise JobNotFound(job.name)
     return job

@@ -111,11 +111,7 @@ class Tokens:
         return True
 
     async def verify(self, token: str) -> StoredToken:
-        """Return the stored part of a valid token.
-
-        Raises:
-            InvalidToken: the token is unknown, revoked or expired.
-        """
+        """Return the stored part of a valid token, or raise `InvalidToken`."""
         token_id, _, secret = token.removeprefix(PREFIX).partition("_")
         stored = await self._stored(token_id) if is_id(token_id) else None
         # Compared even if the id is unknown, so that the response time does not reveal which ids exist.

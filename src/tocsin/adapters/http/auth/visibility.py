@@ -111,10 +111,7 @@ class Visibility:
         """The runs of executions and dead letters, by their scope."""
 
     async def may_see(self, caller: Principal, job: str) -> bool:
-        """Check that a caller may see a job by its newest definition.
-
-        A job that was never defined is visible to every reader.
-        """
+        """Check that a caller may see a job; every reader sees an undefined job."""
         if caller.may(Permission.ADMINISTER):
             return True
         return caller.reaches(job) and _sees(caller, await self._newest_of(job))
@@ -331,10 +328,7 @@ def narrowed(caller: Principal, agents: Sequence[AgentRecord]) -> Sequence[Agent
 
 
 def _as_seen(caller: Principal, agent: AgentRecord) -> AgentRecord:
-    """Return an agent without grants of queues that the caller does not reach.
-
-    An operator may have stored them for its name.
-    """
+    """Return an agent without grants of queues that the caller does not reach."""
     if not caller.is_bound or agent.grants is None:
         return agent
     return agent.model_copy(update={"grants": [grant for grant in agent.grants if caller.reaches(grant.queue)]})

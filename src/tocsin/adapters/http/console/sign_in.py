@@ -112,7 +112,6 @@ def _flow(request: Request) -> CodeFlow:
 
 
 def _attempt(request: Request, state: str) -> SignInAttempt | None:
-    """Return the attempt of this browser, if the provider answers it."""
     cookies = session.cookies(request, COOKIE)
     attempt = SignInAttempt.read(cookies[0]) if len(cookies) == 1 else None
     if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
@@ -121,7 +120,6 @@ def _attempt(request: Request, state: str) -> SignInAttempt | None:
 
 
 def _redirect_url(request: Request) -> str:
-    """Return the URL to which the provider leads the browser back."""
     public: str | None = request.app.state.public_url
     if public is None:
         if request.url.hostname not in LOOPBACK_NAMES:

@@ -218,10 +218,7 @@ class Metrics:
 
 
 def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Family]:
-    """Return the gauges; a part that did not answer has none.
-
-    `shown`: the queues with series of their own.
-    """
+    """Return the gauges; a part that did not answer has none. `shown`: queues with series."""
 
     def age(since: datetime | None) -> float:
         return 0.0 if since is None else max(0.0, (status.at - since).total_seconds())

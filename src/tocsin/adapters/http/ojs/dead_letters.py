@@ -202,10 +202,7 @@ async def of_request(here: Components, job: str, execution_id: str, key: str) ->
 
 
 async def begun(here: Components, job: str, execution_id: str, name: str) -> Sequence[Recorded[Message]]:
-    """Return the events of a retry after a stage started it.
-
-    `name`: what was retried, for the error.
-    """
+    """Return the events of a retry after a stage started it; `name`: for the error."""
     events = await event_waiter.until(here.log, subjects.execution(job, execution_id), execution_requests.has_begun)
     if not events:
         detail = f"{name} is stored for a retry, but no stage has started it yet. Check that the stages run"

@@ -282,10 +282,7 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """Return the input of a pushed job.
-
-    `execution_id` is the id of a job that brings none.
-    """
+    """Return the input of a pushed job; `execution_id`: its id if it brings none."""
     if not isinstance(body, dict):
         raise _invalid("body", body, Rule("must be a JSON object: a job"))
     fields, sources = _flattened(body)
@@ -423,7 +420,6 @@ def _retry_policy(retry: _Retry | None) -> RetryPolicy:
 
 
 def _rules_of(job: _Envelope, remembered: float) -> tuple[UniqueRule | None, StartRate | None]:
-    """Return the rules of the policies of a job."""
     unique, rate, policy = None, None, "unique"
     try:
         if job.unique is not None:

@@ -149,7 +149,6 @@ class WindowReader:
         return [[recorded for recorded in messages if recorded.sequence <= begin] for messages in loaded]
 
     def _reached(self, page: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
-        """Return the messages of jobs in the namespaces of the caller."""
         return [recorded for recorded in page if self.caller.reaches(subjects.job_of(recorded.subject))]
 
 

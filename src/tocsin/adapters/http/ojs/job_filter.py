@@ -124,11 +124,7 @@ _RULES: Final = {
 
 
 def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFilter:
-    """Return a filter; without `state`, it has the default states.
-
-    Raises:
-        Problem: a field is invalid or null, a state is not one of `states`, or nothing is required, which would select every job.
-    """
+    """Return a filter; without `state`, it has the default states."""
     if not isinstance(given, dict) or not given:
         raise refused("filter", REQUIRED, given)
     try:
@@ -221,10 +217,7 @@ async def execution_pages(
     *,
     sort: ExecutionSort = "newest",
 ) -> Pages:
-    """Yield pages of executions, and the cursor after each.
-
-    Those of one status come after those of another; None: of any status.
-    """
+    """Yield pages of executions, one status after another, and the cursor after each page."""
     names = [status or "any" for status in statuses]
     first, _, place = _cursor(cursor).partition(":")
     if first and (first not in names or not place):

@@ -133,10 +133,7 @@ class UniquePolicy(BaseModel, strict=True, extra="forbid"):
         return UniqueRule(key=key, states=tuple(self.states), period=self.period, on_conflict=self.on_conflict)
 
     def _require_effect(self) -> None:
-        """Require that no field would be ignored.
-
-        Names without their dimension would leave all jobs of the type with one key.
-        """
+        """Require that no field is ignored, so that no names stand without their dimension."""
         for field in ("keys", "args_keys", "meta_keys", "states"):
             names = getattr(self, field) or []
             if len(set(names)) != len(names):

@@ -89,10 +89,7 @@ async def cancel(here: Here, caller: Triggerer, job_id: Id) -> dict[str, Any]:
 async def cancel_job(
     here: Components, caller: Principal, job_id: str, *, states: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Cancel a job that has not ended, and return it.
-
-    `states`: the states in which it is cancelled; None: all before its end.
-    """
+    """Cancel a job that has not ended, in one of some states; None: in any."""
     match = await visible_match(here, caller, job_id)
     if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
         raise forbidden(caller, Permission.CANCEL)
@@ -340,7 +337,6 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
 
 
 async def _duplicate(here: Components, caller: Principal, job_input: Enqueued, existing_id: str) -> Outcome:
-    """Return the existing job under `ignore`."""
     existing: dict[str, Any] = {"id": existing_id}
     try:
         match = await job_view.find(here.log, existing_id)

@@ -301,10 +301,7 @@ def _reject_constant(constant: str) -> object:
 
 
 def refused(field: str, right: str, given: object = None) -> Problem:
-    """Return the answer to a field with a wrong value.
-
-    None: the field is absent, or null.
-    """
+    """Return the answer to a wrong field; None: the field is absent, or null."""
     value = None if given is None else show(given)
     detail = f"`{field}` {right}" if value is None else f"`{field}` is {value}: it {right}"
     return Problem(400, "invalid-request", detail, (FieldError(field=field, value=value, right=right),))

@@ -269,10 +269,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
 async def held_of(
     here: Components, job_id: str, holder: Holder, *, exactly: bool = False, known: ExecutionMatch | None = None
 ) -> Held:
-    """Return the lease that a worker answers for.
-
-    `known`: the execution of the job, if it was read.
-    """
+    """Return the lease that a worker answers for; `known`: the execution, if it was read."""
     step = job_id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
@@ -334,7 +331,6 @@ async def _changed(
 
 
 def _failure(body: dict[str, Any]) -> Failure:
-    """Return the error of a `nack`."""
     error = body.get("error")
     if not isinstance(error, dict):
         raise refused("error", "must be an object with `code` and `message`")
@@ -363,7 +359,6 @@ def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _job_of(body: dict[str, Any]) -> str:
-    """Return the id of the job that an answer is for."""
     value = body.get("job_id")
     if not isinstance(value, str) or not value:
         raise refused("job_id", "must be the id of a job")

@@ -30,10 +30,7 @@ _REFUSED: Final = ("scheduled_at", "delay_until", "expires_at", "unique", "rate_
 
 
 def read(body: Mapping[str, Any], execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """Return the input of a workflow.
-
-    `execution_id` is the id of a workflow that brings none.
-    """
+    """Return the input of a workflow; `execution_id`: its id if it brings none."""
     own_id = body.get("id")
     if own_id is not None and not (isinstance(own_id, str) and envelope.is_job_id(own_id)):
         raise _invalid("id", "must be a UUIDv7 in lower case", own_id)
