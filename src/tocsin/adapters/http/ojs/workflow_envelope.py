@@ -263,7 +263,7 @@ def _require_no_time(path: str, body: Mapping[str, Any], options: Mapping[str, A
 def _require_not_pending(path: str, body: Mapping[str, Any]) -> None:
     if (is_set := envelope.pending(body)) is not None:
         place, value = is_set
-        raise _invalid(_at(path, place), envelope.RULES["pending"].requirement, value)
+        raise _invalid(_at(path, place), envelope.PENDING, value)
 
 
 def _options(body: Mapping[str, Any], path: str = "") -> Mapping[str, Any]:
