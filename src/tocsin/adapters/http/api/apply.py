@@ -29,7 +29,7 @@ from ....services.unserved import unserved
 from ..auth.security import Author, actor, defining, permitted, require_within
 from ..auth.visibility import narrowed, require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import Calculate, Components, Here, Reason, ReasonText
+from .dependencies import Calculate, Components, Here, Reason, ReasonText, shown_as
 from .jobs import json_answer
 
 MAX_LISTED: Final = 20
@@ -214,10 +214,7 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
         until=effects.until,
         instants_added=Instants(count=len(effects.added), first=list(effects.added[:MAX_LISTED])),
         instants_removed=Instants(count=len(effects.removed), first=list(effects.removed[:MAX_LISTED])),
-        clock_changes=[
-            ClockEffect(at=effect.at, kind=effect.kind, effect=effect.effect, local_times=list(effect.times))
-            for effect in effects.clock_changes
-        ],
+        clock_changes=[shown_as(ClockEffect, each, local_times=list(each.times)) for each in effects.clock_changes],
         fires_at_once=list(effects.fires_at_once),
     )
 

@@ -31,7 +31,7 @@ from ....services.operations.execution_output import (
 from ....services.operations.execution_requests import Cancellation, cancel
 from ....services.operations.fan_out import FanOut, fanned_out, read_fan_out
 from ....services.operations.lookup import ExecutionMatch, find
-from ..auth.security import Canceller, HistoryReader, actor, forbidden
+from ..auth.security import Canceller, HistoryReader, actor
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute
 from .dependencies import Cause, Components, Here, shown_as
@@ -292,14 +292,13 @@ async def cancel_execution(here: Here, caller: Canceller, id: ExecutionId, cause
     An execution that has ended does not change. The id of an occurrence that fanned out cancels the executions on all its shards.
     """
     match = await _visible_match(here, caller, id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
-        raise forbidden(caller, Permission.CANCEL)
+    await here.visibility.require(caller, Permission.CANCEL, Run.of(match))
     return await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
 
 
 async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:
     permitted = list[Permission]()
-    if await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+    if await here.visibility.may_see_run(caller, Run.of(match), Permission.CANCEL):
         permitted.append(Permission.CANCEL)
     with suppress(JobNotFound):
         if caller.may_with(Permission.TRIGGER, await here.registry.job(match.job)):

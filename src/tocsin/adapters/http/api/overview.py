@@ -15,7 +15,7 @@ from ....services import overview
 from ....services.changes import Change, ChangeFilter, ChangeType, changes
 from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job, JobStatus
-from ....services.overview import FailingJob, Instant, Rate, WaitingExecution
+from ....services.overview import FailingJob, Instant, Rate, Waiting
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns, sees_agent
 from .dependencies import Calculate, Components, Here, shown_as
@@ -42,13 +42,6 @@ class RunningExecutions(BaseModel):
     longest: list[RunningExecution]
 
 
-class WaitingExecutions(BaseModel, from_attributes=True):
-    """The number of examined executions that wait for something, and the oldest of them."""
-
-    count: int = 0
-    examples: list[WaitingExecution] = []
-
-
 class Waits(BaseModel, use_attribute_docstrings=True):
     """Open executions by the reason for which they wait."""
 
@@ -56,11 +49,11 @@ class Waits(BaseModel, use_attribute_docstrings=True):
     """The number of executions of which no worker has started a step."""
     examined: int
     """The number of open executions, those that were scheduled first, whose state the counts below include."""
-    lock: WaitingExecutions = WaitingExecutions()
-    worker: WaitingExecutions = WaitingExecutions()
-    dependency: WaitingExecutions = WaitingExecutions()
-    acknowledgements: WaitingExecutions = WaitingExecutions()
-    delay: WaitingExecutions = WaitingExecutions()
+    lock: Waiting = Waiting()
+    worker: Waiting = Waiting()
+    dependency: Waiting = Waiting()
+    acknowledgements: Waiting = Waiting()
+    delay: Waiting = Waiting()
 
 
 class FailingJobs(BaseModel):

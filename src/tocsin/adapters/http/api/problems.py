@@ -25,18 +25,7 @@ from ....ports import HistoryUnavailable, LogUnavailable, NotAllowed, OutdatedSt
 from ....ports.queries import InvalidQuery
 from ....services.daily_room import DailyQuotaUsed
 from ....services.event_feeds import TooManyReaders
-from ....services.operations.errors import (
-    Ambiguous,
-    FetchTooLarge,
-    InvalidResult,
-    JobTooLarge,
-    MatcherUnavailable,
-    NotAnId,
-    NotFound,
-    OperationError,
-    ResultTooLarge,
-    TooManyFetches,
-)
+from ....services.operations import errors as of_operations
 from ....services.turns import ServerBusy
 from ....subjects import DecodeError
 from ...extras import is_redis_error
@@ -75,7 +64,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-found": ProblemKind(
         404,
         "The resource does not exist, or the caller is not permitted to see it. List the collection to find it.",
-        (JobNotFound, NotFound),
+        (JobNotFound, of_operations.NotFound),
     ),
     "method-not-allowed": ProblemKind(405, "The path exists without this method. Read the `Allow` header."),
     "conflict": ProblemKind(409, "Another request changed the same state. Read it again and retry.", (OutdatedState,)),
@@ -85,10 +74,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "ambiguous-id": ProblemKind(
         409,
         "Several resources have this id, or ids that begin with it. Name the job, or the complete id.",
-        (Ambiguous,),
+        (of_operations.Ambiguous,),
     ),
     "not-possible": ProblemKind(
-        409, "The current state does not allow the operation. The detail says why.", (OperationError,)
+        409, "The current state does not allow the operation. The detail says why.", (of_operations.OperationError,)
     ),
     "queue-not-matched": ProblemKind(
         409, "Workers over HTTP cannot take the tasks of a queue whose transport is `mq`. Name another queue."
@@ -102,7 +91,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-large": ProblemKind(
         413,
         "The body or a field is larger than the server accepts. Send less.",
-        (ResultTooLarge, FetchTooLarge, JobTooLarge),
+        (of_operations.ResultTooLarge, of_operations.FetchTooLarge, of_operations.JobTooLarge),
     ),
     "batch-size-exceeded": ProblemKind(
         413, "The request has more jobs than the server accepts at once. Send several requests."
@@ -120,7 +109,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid-request": ProblemKind(
         422,
         "A field of the request is invalid. Correct the fields that `errors` names. Paths of the Open Job Spec answer 400.",
-        (RequestValidationError, InvalidQuery, InvalidResult, NotAnId),
+        (RequestValidationError, InvalidQuery, of_operations.InvalidResult, of_operations.NotAnId),
     ),
     "invalid-statement": ProblemKind(
         422,
@@ -165,12 +154,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "matcher-unavailable": ProblemKind(
         503,
         "No process with the stage `matcher` gives tasks to workers. Start it, and retry after `Retry-After` seconds.",
-        (MatcherUnavailable,),
+        (of_operations.MatcherUnavailable,),
     ),
     "too-many-fetches": ProblemKind(
         503,
         "As many fetches as the matcher allows wait for tasks. Retry after `Retry-After` seconds.",
-        (TooManyFetches,),
+        (of_operations.TooManyFetches,),
     ),
     "too-many-readers": ProblemKind(
         503,

@@ -143,8 +143,7 @@ class CallerRights:
         if not await self._here.visibility.may_see_run(self._caller, run):
             raise NotFound(f"no execution has the id {match.execution_id!r}")
         self._require(Permission.CANCEL, Permission.REGISTER)
-        if not await self._here.visibility.permits(self._caller, Permission.CANCEL, run):
-            raise forbidden(self._caller, Permission.CANCEL)
+        await self._here.visibility.require(self._caller, Permission.CANCEL, run)
 
     def sees(self, job: Job) -> bool:
         return self._caller.may_see(job)

@@ -17,7 +17,7 @@ from ....services.namespaces import Namespaces
 from ....services.operations.errors import NotFound
 from ..auth.security import Administrator, Caller, actor
 from ..auth.tokens import Token, Tokens
-from .dependencies import Components, Here
+from .dependencies import Components, Here, shown_as
 from .problems import documented, invalid
 
 MAX_NAMES: Final = 1_000
@@ -114,13 +114,9 @@ async def get_me(caller: Caller) -> Me:
 
     Without authentication, every caller is an administrator.
     """
-    return Me(
-        identity=caller.identity,
-        kind=caller.kind,
-        roles=sorted(caller.roles),
-        namespaces=None if caller.namespaces is None else sorted(caller.namespaces),
-        permissions=sorted(caller.permissions),
-    )
+    namespaces = None if caller.namespaces is None else sorted(caller.namespaces)
+    sorted_ = {"roles": sorted(caller.roles), "permissions": sorted(caller.permissions), "namespaces": namespaces}
+    return shown_as(Me, caller, **sorted_)
 
 
 def _tokens(here: Components) -> Tokens:

@@ -214,8 +214,7 @@ TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
 """Each of them permits triggering runs."""
 
 
-async def _installation_reader(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
-    caller = await permitted_to(request, Permission.READ)
+async def _installation_reader(caller: Annotated[Principal, Depends(_may(Permission.READ))]) -> Principal:
     if caller.is_bound:
         detail = "the answer is about the whole installation, and this token is bound to namespaces"
         raise refusal(f"{detail}. Use a token without a namespace", "outside-namespace")

@@ -23,7 +23,7 @@ from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import Job, MaySee
 from ....services.operations.dead_letter_lookup import Letter
 from ....services.operations.lookup import ExecutionMatch
-from .security import outside_namespaces, refusal
+from .security import forbidden, outside_namespaces, refusal
 
 VIEWERS_TTL_S: Final = 2.0
 """How long the newest definition of a job stays cached while a list of events or rows is filtered."""
@@ -169,9 +169,10 @@ class Visibility:
             if _sees(caller, definition) and (definition.registered_at != newest.registered_at or _sees(caller, newest))
         )
 
-    async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
+    async def require(self, caller: Principal, permission: Permission, run: Run) -> None:
         """Check that a caller has a permission for an execution or a dead letter."""
-        return await self.may_see_run(caller, run, permission)
+        if not await self.may_see_run(caller, run, permission):
+            raise forbidden(caller, permission)
 
     async def may_see_run(self, caller: Principal, run: Run, permission: Permission | None = None) -> bool:
         """Check that a caller may see a run, and has a permission for it."""
@@ -188,7 +189,7 @@ class Visibility:
 
         The replay runs by the newest definition, which may be of another registration of the name.
         """
-        if not await self.permits(caller, Permission.REPLAY, run):
+        if not await self.may_see_run(caller, run, Permission.REPLAY):
             return False
         newest = None if caller.may(Permission.ADMINISTER) else await self._newest_of(run.job)
         return _may(caller, Permission.REPLAY, newest)

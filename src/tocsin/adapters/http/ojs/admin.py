@@ -36,15 +36,7 @@ SUMMARY: Final = (
     *("started_at", "completed_at", "cancelled_at", "discarded_at", "workflow_id"),
 )
 """The fields of a job in a list."""
-TIMES: Final = (
-    "created_at",
-    "enqueued_at",
-    "started_at",
-    "scheduled_at",
-    "completed_at",
-    "cancelled_at",
-    "discarded_at",
-)
+TIMES: Final = ("enqueued_at", *(name for name in SUMMARY if name.endswith("_at")))
 PURGED: Final = ["available"]
 """The states of the jobs that a purge covers."""
 CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)

@@ -91,8 +91,7 @@ async def cancel_job(
 ) -> dict[str, Any]:
     """Cancel a job that has not ended, in one of some states; None: in any."""
     match = await visible_match(here, caller, job_id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
-        raise forbidden(caller, Permission.CANCEL)
+    await here.visibility.require(caller, Permission.CANCEL, Run.of(match))
     before = job_view.job(match.facts, job_id=job_id, step=job_id.partition(":")[2] or None)
     if job_view.is_workflow(execution.fold(match.facts)):
         workflow = match.execution_id

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from fastapi import Query
 
@@ -22,18 +22,7 @@ from .job_filter import until_current
 from .job_view import Json
 from .protocol import ojs_router
 
-STATES: Final[tuple[JobState, ...]] = (
-    "available",
-    "active",
-    "scheduled",
-    "retryable",
-    "pending",
-    "completed",
-    "cancelled",
-    "discarded",
-)
-"""The states of jobs."""
-
+STATES: Final[tuple[JobState, ...]] = get_args(JobState)
 MAX_WARNINGS: Final = 10
 """The number of queues that an answer warns of."""
 MAX_LIMIT: Final = 1_000

@@ -83,8 +83,7 @@ async def show(here: Here, caller: HistoryReader, workflow_id: Id) -> dict[str, 
 async def cancel(here: Here, caller: Triggerer, workflow_id: Id) -> dict[str, Any]:
     """Cancel a workflow that has not ended, with all its jobs that have not ended."""
     match = await _visible_match(here, caller, workflow_id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
-        raise forbidden(caller, Permission.CANCEL)
+    await here.visibility.require(caller, Permission.CANCEL, Run.of(match))
     outcome = await execution_requests.cancel(
         here.log, match.execution_id, job=match.job, by=actor(caller), reason="by OJS client"
     )
