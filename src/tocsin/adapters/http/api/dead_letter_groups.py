@@ -20,6 +20,7 @@ from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor
 from ..auth.visibility import Run, VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
+from .dead_letters import GroupFilters
 from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented
 
@@ -72,18 +73,6 @@ def groups_of(parts: Iterable[LetterGroup]) -> list[DeadLetterGroup]:
         for (job, pattern), of_group in members.items()
     ]
     return sorted(groups, key=lambda group: (-group.count, -group.last.timestamp(), group.job, group.pattern))
-
-
-class GroupFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
-    """Filters of dead letters before they are grouped."""
-
-    job: Text | None = None
-    unresolved: bool = True
-    """Group unresolved dead letters only."""
-    since: datetime | None = None
-    """The earliest last attempt."""
-    until: datetime | None = None
-    """The last attempt is before this instant."""
 
 
 class DeadLetterGroups(BaseModel, use_attribute_docstrings=True):

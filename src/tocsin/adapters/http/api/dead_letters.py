@@ -39,8 +39,8 @@ LetterJob: TypeAlias = Annotated[
 ]
 
 
-class DeadLetterFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
-    """Filters and order of a list of dead letters."""
+class GroupFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
+    """Filters of dead letters before they are grouped."""
 
     job: Text | None = None
     unresolved: bool = True
@@ -49,6 +49,11 @@ class DeadLetterFilters(BaseModel, extra="forbid", use_attribute_docstrings=True
     """The earliest last attempt."""
     until: datetime | None = None
     """The last attempt is before this instant."""
+
+
+class DeadLetterFilters(GroupFilters):
+    """Filters and order of a list of dead letters."""
+
     error: Text | None = None
     """Text that the last error contains."""
     pattern: Text | None = None

@@ -5,9 +5,9 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from .... import subjects
-from ....domain import execution, execution_plan
+from ....domain import execution
 from ....domain.access import Permission, Principal
-from ....domain.events import Enqueued, Recorded
+from ....domain.events import Enqueued
 from ....domain.execution import Status
 from ....services.operations import dead_letters, event_waiter, execution_requests, lookup
 from ....services.operations.errors import NotAnId, NotFound
@@ -19,7 +19,6 @@ from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute, request_name
 from . import envelope, job_view, jobs, protocol, workflow_envelope, workflow_view
 from .dead_letters import begun
-from .job_view import Facts
 from .jobs import check_room
 from .protocol import Body, Id, ojs_router
 
@@ -62,7 +61,7 @@ async def create(
         except Problem:
             raise _taken(wish) from None
         response.status_code = 200
-    expected = _begun(here, wish)
+    expected = jobs.expected(here, wish)
     if facts and execution.fold(facts).request.plan != execution.fold(expected).request.plan:
         raise _taken(wish)
     response.headers["Location"] = f"/ojs/v1/workflows/{wish.execution_id}"
@@ -153,9 +152,3 @@ async def _visible_match(here: Components, caller: Principal, workflow_id: str) 
 def _taken(wish: Enqueued) -> Problem:
     detail = f"another workflow or job has the id {wish.execution_id!r}: send another id, or none"
     return Problem(409, "duplicate", detail, facts={"existing_job_id": wish.execution_id})
-
-
-def _begun(here: Components, wish: Enqueued) -> Facts:
-    now = here.clock.now()
-    admitted = execution_plan.from_enqueued(Recorded(wish, subjects.subject_of(wish), 1, now))
-    return (Recorded(admitted, subjects.subject_of(admitted), 1, now),)
