@@ -54,7 +54,6 @@ from . import (
     jobs,
     notifications,
     overview,
-    queue_details,
     schedule,
     sql,
     status,
@@ -244,8 +243,9 @@ def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
 
 ROUTERS: Final = (
     *_routers(jobs, apply, sql, job_past, why, overview, timeline),
-    *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, documents),
-    *_routers(notifications, schedule),
+    *_routers(executions, dead_letter_groups, dead_letters, agents),
+    agents.queue_router,
+    *_routers(documents, notifications, schedule),
     *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, queues, ojs_dead_letters),
     batches.ack_router,
     *_routers(event_search, admin, cron, events, status, tokens),

@@ -336,7 +336,7 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
 
 
 def expected(here: Components, wish: Enqueued) -> Facts:
-    """Return the beginning of an execution that is stored, and not processed by a stage yet."""
+    """Return the beginning of a stored execution that no stage has processed yet."""
     now = here.clock.now()
     admitted = execution_plan.from_enqueued(Recorded(wish, subjects.subject_of(wish), 1, now))
     return (Recorded(admitted, subjects.subject_of(admitted), 1, now),)

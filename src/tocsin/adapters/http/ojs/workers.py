@@ -33,7 +33,7 @@ from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
 from ..auth.security import TaskWorker, not_bound, permitted_to
-from . import envelope, job_view, protocol, queues, workflow_view
+from . import envelope, job_view, protocol, queues, workflows
 from .protocol import Body, OjsResponse, ojs_router, read_object, refused
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -245,7 +245,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
 def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     claim = held.claim.message
     shown = job_view.job(held.found.facts, step=claim.step, state=held.state)
-    results = workflow_view.parent_results(held.state, claim.step)
+    results = workflows.parent_results(held.state, claim.step)
     if not results and len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"
     task = held.task.message
