@@ -169,7 +169,6 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["Scheduler"]
 GRACE_S: Final = 5.0
 """Time that running calls get at shutdown."""
 MAX_METADATA_BYTES: Final = 16_384
-"""Size of the metadata of a call."""
 KEEP_ALIVE_MS: Final = 30_000
 """Interval of pings, without which a lost caller would keep its places until the server stops."""
 PING_TIMEOUT_MS: Final = 10_000

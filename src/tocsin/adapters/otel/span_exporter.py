@@ -45,7 +45,6 @@ except ImportError:
 SERVICE: Final = "tocsin"
 """The name of the service unless `OTEL_SERVICE_NAME` or `OTEL_RESOURCE_ATTRIBUTES` gives another."""
 MAX_REASON: Final = 300
-"""Characters of the reason for a loss."""
 _log: Final = telemetry.get_logger("tocsin.traces")
 _UNNAMED: Final = "unknown_service"
 _KINDS: Final = {"internal": SpanKind.INTERNAL, "consumer": SpanKind.CONSUMER}
@@ -136,7 +135,6 @@ def _nanoseconds(time: datetime) -> int:
 
 
 MAX_ANSWER: Final = 65_536
-"""Bytes of an answer that are read."""
 ANSWER_TIMEOUT_S: Final = 10.0
 """Seconds for which they are read."""
 HEAD_TIMEOUT_S: Final = 10.0

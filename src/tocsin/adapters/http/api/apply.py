@@ -38,7 +38,6 @@ MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
 
 MAX_UNSERVED: Final = 100
-"""Queues and functions without a worker that an answer lists."""
 
 Action: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 

@@ -1,5 +1,6 @@
 """`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
@@ -8,14 +9,12 @@ from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchema
 
 from ....domain import formats
-from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
-from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
 from ....services.apply import completed
 from ....services.execution_stats import Statistics, statistics
-from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
+from ....services.explain import Answer, ExplainReader
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns
@@ -27,45 +26,16 @@ from .problems import documented
 router = APIRouter(prefix="/v1", tags=["inquiries"])
 
 
-class Why(BaseModel, use_attribute_docstrings=True):
+@dataclass(frozen=True, slots=True)
+class Why(Answer):
     """The decision on an occurrence, with the events that led to it."""
 
-    job: str
-    at: datetime
-    timezone: str
-    verdict: Verdict
-    schedule: str | None
-    definition: int
-    """The sequence of the definition in force at that time."""
-    local_exists: bool
-    """false: the requested local time does not exist on that day."""
-    skipped_local: datetime | None
-    repeated: bool
-    before: datetime | None
-    after: datetime | None
-    since: datetime | None
-    by: Actor | None
-    reason: str | None
-    count: int
-    late_by: float
-    """Seconds from the occurrence to the decision."""
-    exclusion: str | None
-    """The calendar or the blackout of the job that excludes it, in words."""
-    moved_to: datetime | None
-    """The occurrence to which its time of day moves, because its own day is excluded."""
-    caught_up: bool
-    gap: Gap | None
-    """A period without a leading ticker."""
-    outcome: Outcome | None
-    execution_id: str | None
-    backfills: list[BackfilledRun]
-    """The executions that backfills ran for the occurrence."""
-    facts: list[StoredFact]
+    facts: tuple[StoredFact, ...] = ()  # type: ignore[assignment] # as the API shows them
 
     @classmethod
     def of(cls, answer: Answer) -> "Why":
-        fields = {name: getattr(answer, name) for name in cls.model_fields if name != "facts"}
-        return cls(**fields, facts=[StoredFact.of(recorded) for recorded in answer.facts])
+        values = {field.name: getattr(answer, field.name) for field in fields(answer)}
+        return cls(**values | {"facts": tuple(map(StoredFact.of, answer.facts))})
 
 
 class WhyAnswers(BaseModel):

@@ -252,7 +252,6 @@ def _texts(claim: object) -> tuple[str, ...]:
 TOKEN_CHECK_S: Final = 5.0
 """Interval of the check whether the first token was created."""
 ADMIN_IDENTITY: Final = "admin-token"
-"""The identity of callers with `auth.admin_token`."""
 
 
 class Authentication:

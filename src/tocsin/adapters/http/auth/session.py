@@ -25,7 +25,6 @@ MAX_AGE_S: Final = 43_200
 MAX_COOKIE_BYTES: Final = 4_096
 """Size of a cookie with its attributes that every browser keeps."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing."""
 ORIGIN: Final = re.compile(r"https?://(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)")
 """An origin as browsers write it: nothing before the host, and nothing after the port."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]+")

@@ -82,7 +82,6 @@ def gauge(
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFRESH_INTERVAL_S: Final = 5.0
-"""How long the metrics are cached."""
 _LOCK: Final = "scheduler.lock."
 
 _log = telemetry.get_logger("tocsin.metrics")

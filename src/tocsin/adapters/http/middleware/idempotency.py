@@ -34,7 +34,6 @@ from .rate_limit import MemoryRateLimit
 
 HEADER: Final = "Idempotency-Key"
 ANSWER_LIFETIME: Final = timedelta(hours=24)
-"""How long an answer is stored."""
 MAX_KEY: Final = 256
 MAX_ANSWER_BYTES: Final = 700_000
 """Size of a stored answer. A value of the store may have 1 MiB, and JSON grows when it is nested in JSON."""

@@ -41,7 +41,6 @@ from .jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .protocol import Body, as_error, not_kept_if_retryable, ojs_router, read_object, refused
 
 MAX_BATCH: Final = MAX_TOGETHER
-"""The number of jobs of a request."""
 BATCH_SIZE: Final = "X-OJS-Batch-Size"
 MAX_BATCH_SIZE: Final = "X-OJS-Max-Batch-Size"
 AT_ONCE: Final = 32

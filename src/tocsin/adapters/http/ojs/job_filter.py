@@ -24,7 +24,6 @@ from .job_view import Json
 from .protocol import refused
 
 MAX_MATCHES: Final = 1_000
-"""Jobs that a request selects."""
 MAX_SEARCHED: Final = 2_000
 """Candidates that a request reads; a workflow counts as its jobs, if they are listed."""
 MAX_SECONDS: Final = 10.0
@@ -42,7 +41,6 @@ Candidate: TypeAlias = ExecutionRow | DeadLetterRow
 Pages: TypeAlias = AsyncIterator[tuple[Sequence[Candidate], str | None]]
 """Pages of candidates, and the cursor after each."""
 OPEN: Final[tuple[Status, ...]] = ("pending", "running")
-"""The statuses of executions that are not over."""
 
 
 def _instant(value: object) -> datetime:
@@ -59,7 +57,6 @@ def is_instant(value: object) -> bool:
 
 
 INSTANT: Final = "must be an instant with its offset from UTC, in RFC 3339"
-"""The requirement of an instant."""
 _Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
 _State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
 

@@ -20,7 +20,6 @@ JOB: Final = "ojs-workflow"
 MAX_JOBS: Final = 100
 """Jobs of a workflow, with nested jobs and callbacks. Each report reads the events of all of them."""
 MAX_DEPTH: Final = 5
-"""Levels of nested workflows."""
 MAX_NAME_LENGTH: Final = 255
 CALLBACKS: Final[tuple[str, ...]] = get_args(Callback)
 _KINDS: Final = ("chain", "group", "batch")
