@@ -91,10 +91,7 @@ def get_logger(name: str) -> "FilteringBoundLogger":
 
 @contextmanager
 def bound(**fields: object) -> Iterator[None]:
-    """Add fields to every line within.
-
-    Lines of libraries have them too, and lines of threads that copy the context.
-    """
+    """Add fields to every line within, also of libraries and of threads with the context."""
     import structlog  # noqa: PLC0415 - see the module's docstring
 
     with structlog.contextvars.bound_contextvars(**fields):

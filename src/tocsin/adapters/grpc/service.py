@@ -189,10 +189,7 @@ _MADE_BY: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def message_of(kind: Any, answer: Mapping[str, Any], **fields: Any) -> Any:  # noqa: ANN401 - messages and JSON
-    """Return a message with the fields of an answer of the API.
-
-    `fields` have other names in the answer. A field that is null is left out.
-    """
+    """Return a message with the fields of an answer; `fields` have other names there."""
     given = {**answer, **fields}
     message: dict[str, Any] = {}
     for field in kind.DESCRIPTOR.fields:

@@ -79,10 +79,7 @@ upgrade_with_body: Final = _refusing(
 
 
 def without_head(url: bytes, status: HTTPStatus, detail: str) -> bytes:
-    """Return the answer to a head that is not complete or not HTTP.
-
-    `url` is what has arrived of its URL. The connection has to be closed afterwards.
-    """
+    """Return the answer to a head that is not complete or not HTTP; then close."""
     answer: Response = PlainTextResponse(detail, status)
     if url.startswith(protocol.PREFIX.encode()):
         problem, request_id = Problem(status, "bad-request", detail), protocol.new_request_id()

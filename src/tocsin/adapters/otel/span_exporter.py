@@ -59,11 +59,7 @@ class OtlpSpanExporter:
     """
 
     def __init__(self, version: str) -> None:
-        """`version`: that of this program.
-
-        Raises:
-            SettingsError: the provider of credentials cannot be used.
-        """
+        """Raise `SettingsError` if the provider of credentials cannot be used."""
         self._requests = TraceSession()
         self._exporter = trace_exporter.OTLPSpanExporter(session=self._requests.session)
         resource = Resource.create()
@@ -173,11 +169,7 @@ class TraceSession:
     """The requests of an exporter."""
 
     def __init__(self) -> None:
-        """Use the session of a provider of credentials, if a variable names one.
-
-        Raises:
-            SettingsError: the provider cannot be used.
-        """
+        """Use the session of a provider of credentials, if a variable names one."""
         session = next((_provided(name, given) for name in _PROVIDERS if (given := os.environ.get(name))), None)
         self.session = requests.Session() if session is None else session
         self.session.headers["Accept-Encoding"] = "identity"  # so the size that is read is the size of the answer

@@ -15,14 +15,12 @@ from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field, WithJsonSchema
 
-from ....domain import formats
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
 from ....domain.definition_changes import MAX_INSTANTS, DefinitionDiff
 from ....domain.schedule import parse, warnings_at
 from ....ports import LogUnavailable
-from ....services.apply import completed
 from ....services.calculations import Effort
 from ....services.jobs import Change, Job, Plan
 from ....services.unserved import unserved
@@ -30,7 +28,7 @@ from ..auth.security import Author, actor, defining, permitted, require_within
 from ..auth.visibility import narrowed, require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import Calculate, Components, Here, Reason, ReasonText, shown_as
-from .jobs import json_answer
+from .jobs import definitions_of, json_answer
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
@@ -139,13 +137,7 @@ async def apply_jobs(
     All definitions are checked before any change is made. Applying them again changes nothing.
     """
     owner = body.owner or caller.full_name
-    policy = (await here.registry.policies.newest()).policy
-    definitions = await calculate(
-        lambda _: [
-            _owned(completed(definition, policy, here.settings), owner)
-            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
-        ]
-    )
+    definitions = [_owned(definition, owner) for definition in await definitions_of(body.jobs, here, calculate)]
     for definition in definitions:  # before the plan, whose errors say which namespaces are declared
         require_within(caller, definition)
         require_reached_dependencies(caller, definition)

@@ -196,10 +196,7 @@ ENCODED: Final = "UTF-8''"
 
 
 def _decoded(text: str) -> str:
-    """Return the text of a header, which Starlette has decoded as Latin-1.
-
-    It may be percent-encoded, UTF-8 as `curl` sends it, or Latin-1.
-    """
+    """Return the text of a header: percent-encoded, UTF-8 as `curl` sends it, or Latin-1."""
     if text[: len(ENCODED)].upper() == ENCODED:
         try:
             return unquote(text[len(ENCODED) :], errors="strict")

@@ -16,7 +16,7 @@ from .... import subjects
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, Name, Text
 from ....domain.events import Defined
-from ....domain.formats import read_job
+from ....domain.formats import read, read_job
 from ....domain.schedule import warnings_at
 from ....services.apply import completed
 from ....services.calculations import Calculator, Effort
@@ -423,6 +423,15 @@ async def definition_of(written: dict[str, Any], here: Components) -> JobDefinit
     """Return the definition in a request, with the defaults of the policy and the settings."""
     definition = read_job(written, connection=here.settings.execution.default_connection)
     return completed(definition, (await here.registry.policies.newest()).policy, here.settings)
+
+
+async def definitions_of(written: list[dict[str, Any]], here: Components, calculate: Calculator) -> list[JobDefinition]:
+    """Return the definitions in a request, as `definition_of` returns one."""
+    policy = (await here.registry.policies.newest()).policy
+    connection = here.settings.execution.default_connection
+    return await calculate(
+        lambda _: [completed(each, policy, here.settings) for each in read({"jobs": written}, connection=connection)]
+    )
 
 
 async def define(

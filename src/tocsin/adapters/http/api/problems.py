@@ -218,10 +218,7 @@ class ProblemDetails(BaseModel, use_attribute_docstrings=True):
 
 
 class Problem(TocsinError):
-    """A failed request, with its answer.
-
-    `kind` is a key of `PROBLEMS`, and also the error's `code`.
-    """
+    """A failed request with its answer; `kind`: a key of `PROBLEMS`, also the `code`."""
 
     is_momentary: ClassVar[bool] = False
     """A request with the same `Idempotency-Key` is handled again at once, and may find the effect of this request."""

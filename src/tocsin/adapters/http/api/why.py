@@ -8,11 +8,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchema
 
-from ....domain import formats
 from ....domain.ledger import JobNotFound
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
-from ....services.apply import completed
 from ....services.execution_stats import Statistics, statistics
 from ....services.explain import Answer, ExplainReader
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
@@ -20,7 +18,7 @@ from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns
 from .dependencies import Calculate, Here
 from .events import StoredFact
-from .jobs import JobName, json_answer
+from .jobs import JobName, definitions_of, json_answer
 from .problems import documented
 
 router = APIRouter(prefix="/v1", tags=["inquiries"])
@@ -131,13 +129,7 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
     Nothing is registered or changed. The answer is calculated from the recorded triggers, durations, pauses and absences of
     the ticker. It regards no job that the caller may not see: under the name of such a job, the past is empty.
     """
-    policy = (await here.registry.policies.newest()).policy
-    definitions = await calculate(
-        lambda _: tuple(
-            completed(definition, policy, here.settings)
-            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
-        )
-    )
+    definitions = tuple(await definitions_of(body.jobs, here, calculate))
     jobs = [job for job in await here.registry.jobs() if caller.may_see(job)] if body.capacity else []
     question = Question(definitions, body.since, body.until, body.capacity)
     async with here.what_ifs.turn(caller.party):

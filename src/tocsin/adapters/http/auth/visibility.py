@@ -151,10 +151,7 @@ class Visibility:
     def seen_definitions(
         self, caller: Principal, definitions: Sequence[Recorded[events.DefinitionFact]]
     ) -> frozenset[int]:
-        """Return the sequences of the definitions of a job that a caller sees.
-
-        A caller sees what ran under a definition by the same rule as `may_see_run`.
-        """
+        """Return the sequences of the definitions that a caller sees, as `may_see_run` does."""
         known = {
             recorded.sequence: definition
             for recorded in definitions
@@ -185,10 +182,7 @@ class Visibility:
         return is_seen and (permission is None or _may(caller, permission, definitions[-1]))
 
     async def permits_replay(self, caller: Principal, run: Run) -> bool:
-        """Check that a caller may replay a dead letter.
-
-        The replay runs by the newest definition, which may be of another registration of the name.
-        """
+        """Check that a caller may replay a dead letter, also by the newest definition."""
         if not await self.may_see_run(caller, run, Permission.REPLAY):
             return False
         newest = None if caller.may(Permission.ADMINISTER) else await self._newest_of(run.job)

@@ -49,10 +49,7 @@ SUMMARY: Final = ("id", "type", "state", "queue", "scheduled_at", "created_at", 
 
 
 class BulkRoute(IdempotentRoute):
-    """A route whose key may also be the field `idempotency_key` of the body (ojs-bulk-operations §11.3).
-
-    The body of a path without `bulk` has no such field.
-    """
+    """A route with a key in a `bulk` body as `idempotency_key` (ojs-bulk-operations §11.3)."""
 
     @override
     async def key_of(self, request: Request) -> tuple[str, object]:

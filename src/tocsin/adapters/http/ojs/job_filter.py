@@ -138,19 +138,13 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
 
 
 async def cancellable(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
-    """Select jobs that wait, those with the oldest scheduled time first.
-
-    Jobs of workflows are left out, since only a workflow as a whole is cancelled.
-    """
+    """Select jobs that wait, the oldest scheduled time first, without jobs of workflows."""
     await until_current(here)
     return await _selected(here, caller, chosen, execution_pages(here, caller, OPEN, cursor, sort="oldest"))
 
 
 async def dead(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
-    """Select the jobs of dead letters that are not resolved, the newest first.
-
-    Jobs of workflows are left out, and those that ran again.
-    """
+    """Select jobs of unresolved dead letters, the newest first, without jobs of workflows."""
     await until_current(here)
     return await _selected(here, caller, chosen, dead_letter_pages(here, caller, cursor))
 
@@ -192,10 +186,7 @@ async def search(
 
 
 async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
-    """Return the events of a candidate.
-
-    It has none if the caller does not see it, if it ran again, or if this version cannot read it.
-    """
+    """Return the events of a candidate; none: it is hidden, ran again, or is unreadable."""
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
         return ()
     if isinstance(row, DeadLetterRow):

@@ -75,10 +75,7 @@ def returned(job_id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:
 
 
 async def of_operators(here: Components, holder: Holder) -> str:
-    """Return the state that operators decided on.
-
-    `running` if this cannot be read: the leases are extended already, and the next heartbeat brings it.
-    """
+    """Return the state that operators decided on; `running` if it cannot be read."""
     try:
         mode = await here.agents.mode_over_http(holder.identity, holder.worker)
     except LogUnavailable as error:
@@ -88,10 +85,7 @@ async def of_operators(here: Components, holder: Holder) -> str:
 
 
 def of_suite(here: Components, held: Held) -> str | None:
-    """Return the test directive of the conformance suite, if `/dev/reset` is enabled.
-
-    Elsewhere a client that enqueues could stop workers.
-    """
+    """Return the directive of the conformance suite; elsewhere a client could stop workers."""
     if here.reset is None:
         return None
     options = job_view.about_of(held.state.request.plan.meta).get("options")
