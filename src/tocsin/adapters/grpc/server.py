@@ -26,7 +26,7 @@ from ...v1 import scheduler_pb2 as pb
 from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
 from ..pem_files import load_authorities, load_pair, read_file, wrong
-from .service import ACCEPTED, CODE, Api, Caller, Refused, SchedulerService, status_of
+from .service import ACCEPTED, CODE, STATUS, Api, Caller, Refused, SchedulerService
 
 REQUEST_S: Final = 10.0
 """Time within which the request of a call has to arrive."""
@@ -304,7 +304,8 @@ async def _refusing(context: Any) -> AsyncIterator[None]:  # noqa: ANN401 - like
         if not isinstance(error, Refused):
             _log.error("unexpected error", action="grpc-failed", exc_info=error)
             error = Refused(500, "unforeseen", "an unexpected error. The log of the server has the traceback")
-        await context.abort(status_of(error), error.detail, ((CODE, error.code),))
+        status = STATUS.get(error.status, grpc.StatusCode.INVALID_ARGUMENT)
+        await context.abort(status, error.detail, ((CODE, error.code),))
 
 
 async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, context: Any) -> Any:  # noqa: ANN401 - likewise

@@ -154,7 +154,7 @@ ACCEPTED: Final = None
 CODE: Final = "tocsin-code"
 """The trailing metadata with the stable code of a refusal."""
 
-_STATUS: Final = {
+STATUS: Final = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
@@ -330,10 +330,6 @@ def _job_status(job: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
         is_running=bool(runs.get("running")),
         is_paused=job["state"] == "paused",
     )
-
-
-def status_of(refused: Refused) -> grpc.StatusCode:
-    return _STATUS.get(refused.status, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 def _given(**values: str) -> dict[str, Any]:

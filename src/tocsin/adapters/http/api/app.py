@@ -23,7 +23,7 @@ from ..auth.authentication import Authentication
 from ..auth.code_flow import CodeFlow
 from ..console import files as console_files
 from ..console import sign_in
-from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
+from ..middleware.guards import BodyLimit, ErrorHandler, SafeHeaders, Timeouts, answer_error
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.rate_limit import RateLimit
@@ -63,7 +63,6 @@ from . import (
     why,
 )
 from .dependencies import Components
-from .error_handlers import ErrorHandler, answer_error
 from .problems import ProblemDetails, documented
 
 NONE: Final = "(none)"

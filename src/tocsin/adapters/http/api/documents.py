@@ -44,8 +44,7 @@ async def get_shards(here: Here, caller: Reader, response: Response) -> ShardMap
     """Show the shards of the newest map, and their owners."""
     newest = await ShardMaps(here.log).newest()
     if not caller.is_bound:
-        agents = await here.agents.agents()
-        newest = with_owners(newest, await owners_of(here.log), agents)
+        newest = with_owners(newest, await owners_of(here.log), await here.agents.agents())
     response.headers["ETag"] = version_tag(newest.version)
     return newest
 

@@ -200,13 +200,13 @@ async def list_jobs(
         )
 
     if not filters.runs:
-        return json_answer(await calculate(lambda effort: _written(page(effort))))
+        return json_answer(await calculate(lambda effort: page(effort).model_dump_json().encode()))
     listed = await calculate(page)
     registered = here.registry.last_listed
     runs = await runs_of_jobs(here, caller, [row.name for row in listed.jobs], registered)
     for row in listed.jobs:
         row.runs = runs.get(row.name)
-    return json_answer(await calculate(lambda _: _written(listed)))
+    return json_answer(await calculate(lambda _: listed.model_dump_json().encode()))
 
 
 def _page(
@@ -239,10 +239,6 @@ def _page(
         is_listed = True
         rows.append(JobDetails.of(job, now) if filters.details else JobSummary(**job.summary(now)))
     return JobList(jobs=rows, next=following)
-
-
-def _written(page: JobList) -> bytes:
-    return page.model_dump_json().encode()
 
 
 async def runs_of(here: Components, caller: Principal, job: Job) -> RunCounters | None:

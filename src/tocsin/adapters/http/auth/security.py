@@ -19,8 +19,7 @@ from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....ports import LogUnavailable
 from ....services.jobs import Check, Job
-from ..api.problems import Problem
-from ..api.query_check import check_query
+from ..api.problems import Problem, check_query
 from ..middleware.rate_limit import RateLimit
 from . import session
 from .authentication import Authentication, ProviderUnavailable
@@ -151,12 +150,6 @@ def forbidden(caller: Principal, permission: Permission) -> Problem:
     """Return the answer to a caller without a permission."""
     roles = ", ".join(sorted(caller.roles)) or "none"
     return refusal(f"the request requires the permission `{permission}`; the roles of this token are: {roles}")
-
-
-def not_bound(caller: Principal, queue: str) -> Problem:
-    """Return the answer to a fetch from a queue outside the token."""
-    bound = ", ".join(map(repr, caller.binding.queues)) or "none"
-    return refusal(f"this token does not permit to fetch from the queue {queue!r}; its queues are: {bound}")
 
 
 def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:

@@ -61,16 +61,19 @@ _Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
 _State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
 
 
-class JobFilter(BaseModel, strict=True, extra="forbid"):
-    """The criteria of jobs. A field that is absent excludes no job."""
+class JobFilter(BaseModel, strict=True, extra="forbid", use_attribute_docstrings=True):
+    """The criteria of jobs; an absent field excludes no job."""
 
     type: str | None = None
     queue: str | None = None
     state: Annotated[list[_State], Field(min_length=1)] | None = None
-    enqueued_before: _Instant | None = None
-    enqueued_after: _Instant | None = None
+    """must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry"""
+    enqueued_before: _Instant | None = Field(default=None, description=INSTANT)
+    enqueued_after: _Instant | None = Field(default=None, description=INSTANT)
     priority: int | None = None
+    """must be an integer"""
     meta: dict[str, JsonValue] | None = None
+    """must be an object with at least one field"""
 
     def matches(self, job: Json) -> bool:
         enqueued_at = datetime.fromisoformat(job["enqueued_at"])
@@ -111,13 +114,6 @@ class Selection(NamedTuple):
 
 
 REQUIRED: Final = f"must be an object with at least one of {', '.join(JobFilter.model_fields)}"
-_RULES: Final = {
-    "state": "must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry",
-    "enqueued_before": INSTANT,
-    "enqueued_after": INSTANT,
-    "priority": "must be an integer",
-    "meta": "must be an object with at least one field",
-}
 
 
 def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFilter:
@@ -133,7 +129,7 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
         if value is None or value == {}:  # such a field excludes no job
             raise _invalid_field(field, value)
     if any(state not in states for state in chosen.state or ()):
-        raise refused("filter.state", _RULES["state"], chosen.state)
+        raise _invalid_field("state", chosen.state)
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
 
 
@@ -275,6 +271,6 @@ def _cursor(given: object) -> str:
 
 
 def _invalid_field(field: str, value: object) -> Problem:
-    known = field in JobFilter.model_fields
-    right = _RULES.get(field, "must be text") if known else "must be absent: a filter has no such field"
+    known = JobFilter.model_fields.get(field)
+    right = "must be absent: a filter has no such field" if known is None else known.description or "must be text"
     return refused(f"filter.{field}", right, value)

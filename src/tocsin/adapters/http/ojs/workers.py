@@ -32,7 +32,7 @@ from ....services.operations.task_leases import Held, Holder
 from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
-from ..auth.security import TaskWorker, not_bound, permitted_to
+from ..auth.security import TaskWorker, permitted_to, refusal
 from . import envelope, job_view, protocol, queues, workflows
 from .protocol import Body, OjsResponse, ojs_router, read_object, refused
 
@@ -130,7 +130,8 @@ async def _fetched(
         raise refused("queues", f"must name at most {MAX_QUEUES} queues")
     for name in dict.fromkeys(names):
         if not caller.may_fetch_from(name):
-            raise not_bound(caller, name)
+            bound = ", ".join(map(repr, caller.binding.queues)) or "none"
+            raise refusal(f"this token does not permit to fetch from the queue {name!r}; its queues are: {bound}")
         if not here.settings.is_matched(name):
             right = f"must name queues whose transport is `matched`; that of {name!r} is `mq`"
             wrong = FieldError(field="queues", right=right)
