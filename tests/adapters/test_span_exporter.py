@@ -18,8 +18,7 @@ import structlog
 import trustme
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from tocsin.adapters.otel.span_exporter import MAX_REASON, OtlpSpanExporter
-from tocsin.adapters.otel.trace_session import MAX_ANSWER, MAX_LEFT
+from tocsin.adapters.otel.span_exporter import MAX_ANSWER, MAX_LEFT, MAX_REASON, OtlpSpanExporter
 from tocsin.adapters.otel.traces import SpansLost
 from tocsin.domain.trace import Span
 from tocsin.domain.trace_context import TraceContext

@@ -9,6 +9,7 @@ from tocsin.domain import execution, ids
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Admitted,
+    DeadLettered,
     Dispatched,
     Message,
     OutputMessage,
@@ -24,6 +25,16 @@ from tocsin.domain.events import (
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 KEY = b"a key of this installation"
 JOB, ID = "nightly", "0193a5b0-0000-7000-8000-000000000001"
+LETTER = DeadLettered(
+    job=JOB,
+    id=ID,
+    execution_id=ID,
+    scheduled_time=NOON,
+    trigger="cron",
+    attempts=(),
+    first_attempt=NOON,
+    last_attempt=NOON,
+)
 
 
 def recorded(facts: Iterable[Message], start: datetime = NOON) -> list[Recorded[Message]]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.given import ID, JOB, KEY, NOON, admitted, plan, recorded, report, started
+from tests.domain.given import ID, JOB, KEY, LETTER, NOON, admitted, plan, recorded, report, started
 from tocsin.domain import dead_letter, execution, execution_plan, ids
 from tocsin.domain.dead_letter import DeadLetter
 from tocsin.domain.definition import JobDefinition
@@ -28,16 +28,6 @@ from tocsin.domain.events import (
 
 ADA = Actor(identity="ada")
 BOOM = Failure(type="ValueError", message="boom", traceback="line 1")
-LETTER = DeadLettered(
-    job=JOB,
-    id=ID,
-    execution_id=ID,
-    scheduled_time=NOON,
-    trigger="cron",
-    attempts=(),
-    first_attempt=NOON,
-    last_attempt=NOON,
-)
 REFUSED = PoisonMessage.of(JOB, "planner", "trigger.nightly", 5, b"x", "unreadable")
 
 

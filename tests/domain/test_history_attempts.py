@@ -2,12 +2,11 @@
 
 import pytest
 
-from tests.domain.given import ID, JOB, NOON, admitted, plan, recorded, started, task
+from tests.domain.given import ID, JOB, LETTER, NOON, admitted, plan, recorded, started, task
 from tocsin.domain import dead_letter, history
 from tocsin.domain.events import (
     Cancelled,
     Completed,
-    DeadLettered,
     Failed,
     Failure,
     Message,
@@ -18,16 +17,6 @@ from tocsin.domain.execution_record import ExecutionRecord
 
 BOOM = Failure(type="ValueError", message="boom")
 POISON = PoisonMessage.of(JOB, "planner", "trigger.nightly", 5, b"x", "unreadable")
-LETTER = DeadLettered(
-    job=JOB,
-    id=ID,
-    execution_id=ID,
-    scheduled_time=NOON,
-    trigger="cron",
-    attempts=(),
-    first_attempt=NOON,
-    last_attempt=NOON,
-)
 
 
 def after(*facts: Message) -> ExecutionRecord:

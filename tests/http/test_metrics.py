@@ -6,7 +6,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.conformance.test_history import A_FAILURE, facts_of, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
-from tocsin.adapters.http.metrics import REFRESH_INTERVAL_S, Metrics, catalog, exposition
+from tocsin.adapters.http.metrics import catalog, exposition
+from tocsin.adapters.http.metrics.exposition import REFRESH_INTERVAL_S, Metrics
 from tocsin.domain import daily_use
 from tocsin.domain.daily_use import DailyUse
 from tocsin.domain.events import Message, Namespace, PoisonMessage

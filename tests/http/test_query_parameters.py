@@ -6,7 +6,7 @@ import pytest
 
 from tests.http.conftest import World
 from tocsin.adapters.http.api import app
-from tocsin.adapters.http.api.query_check import MAX_REPORTED, parameters
+from tocsin.adapters.http.api.problems import MAX_REPORTED, parameters
 from tocsin.domain.access import Role
 from tocsin.settings import Queue, Settings
 

@@ -381,7 +381,7 @@ async def test_token_that_the_api_creates_is_accepted(world: World) -> None:
     assert (await world.ask("GET", "/v1/tokens", **as_created)).status_code == 403
     listed = (await world.ask("GET", "/v1/tokens", **admin)).json()["tokens"]
     assert [token["identity"] for token in listed] == ["root", "ci"]
-    assert created["token"].rpartition("_")[2] not in str(listed)
+    assert created["token"].split("_", 2)[2] not in str(listed)
     assert (await world.ask("DELETE", f"/v1/tokens/{created['id']}", **admin)).json()["revoked"] is True
     assert (await world.ask("DELETE", f"/v1/tokens/{created['id']}", **admin)).status_code == 404
 

@@ -9,7 +9,7 @@ from tests.conformance.test_history import A_FAILURE, story
 from tests.domain.given import recorded
 from tests.http.conftest import World
 from tests.system.prometheus import NEEDS_PROMETHEUS, prometheus, until, values
-from tocsin.adapters.http.metrics import Metrics, metrics_app
+from tocsin.adapters.http.metrics.exposition import Metrics, metrics_app
 from tocsin.adapters.http.server import answering
 from tocsin.adapters.http.sockets import listen
 from tocsin.adapters.memory.clock import ManualClock

@@ -24,7 +24,7 @@ from ..adapters.http.auth.code_flow import CodeFlow
 from ..adapters.http.auth.security import OVER_NATS
 from ..adapters.http.auth.tokens import Tokens
 from ..adapters.http.auth.visibility import Visibility
-from ..adapters.http.metrics import Metrics, metrics_app
+from ..adapters.http.metrics.exposition import Metrics, metrics_app
 from ..adapters.http.middleware.rate_limit import rate_limit
 from ..adapters.http.server import InProcessClient, answering, operations
 from ..adapters.http.sockets import LOOPBACK, PortInUseError, listen, url_of

@@ -6,6 +6,7 @@ one for an earlier proposal changes nothing.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import msgspec
@@ -31,8 +32,9 @@ class Quorum(msgspec.Struct, frozen=True):
         return tuple(agent for agent in agents if agent not in self.acknowledged)
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """The acknowledgements that an execution has and needs."""
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """The acknowledgements of agents that an execution has and needs."""
 
     received: int
     needed: int

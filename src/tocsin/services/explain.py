@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import InstanceOf
+from pydantic import ConfigDict, Field, InstanceOf
 
 from .. import subjects
 from ..archive.stream_reader import decoded
@@ -96,37 +96,47 @@ class BackfilledRun:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The decision on one instant.
+    """The decision on an occurrence, with the events that led to it."""
 
-    `local_exists`: false if the requested local time does not exist that day. `repeated`: the clocks showed it before. `before` and
-    `after` are the nearest instants that the schedule named. `since`, `by`, `reason`: time, actor and reason of the pause, disabling,
-    deletion, edit or creation of the job. `late_by`: seconds from the instant to the decision. `backfills`: the executions of backfills.
-    `exclusion`: the calendar or the blackout that excludes it, in words; `moved_to`: the instant to which its time moves then.
-    """
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
 
     job: str
     at: datetime
     timezone: str
     verdict: Verdict
     schedule: str | None = None
-    definition: int = 0
-    local_exists: bool = True
+    definition: Annotated[int, Field(description="The sequence of the definition in force at that time.")] = 0
+    local_exists: Annotated[bool, Field(description="false: the requested local time does not exist on that day.")] = (
+        True
+    )
     skipped_local: datetime | None = None
-    repeated: bool = False
-    before: datetime | None = None
-    after: datetime | None = None
-    since: datetime | None = None
+    repeated: Annotated[bool, Field(description="The clocks showed the time before.")] = False
+    before: Annotated[datetime | None, Field(description="The nearest instant before that the schedule named.")] = None
+    after: Annotated[datetime | None, Field(description="The nearest instant after that the schedule named.")] = None
+    since: Annotated[
+        datetime | None,
+        Field(
+            description="The time of the pause, disabling, deletion, edit or creation of the job; `by` and `reason` belong to it."
+        ),
+    ] = None
     by: Actor | None = None
     reason: str | None = None
     count: int = 0
-    late_by: float = 0.0
-    exclusion: str | None = None
-    moved_to: datetime | None = None
+    late_by: Annotated[float, Field(description="Seconds from the occurrence to the decision.")] = 0.0
+    exclusion: Annotated[
+        str | None, Field(description="The calendar or the blackout of the job that excludes it, in words.")
+    ] = None
+    moved_to: Annotated[
+        datetime | None,
+        Field(description="The occurrence to which its time of day moves, because its own day is excluded."),
+    ] = None
     caught_up: bool = False
-    gap: Gap | None = None
+    gap: Annotated[Gap | None, Field(description="A period without a leading ticker.")] = None
     outcome: Outcome | None = None
     execution_id: str | None = None
-    backfills: tuple[BackfilledRun, ...] = ()
+    backfills: Annotated[
+        tuple[BackfilledRun, ...], Field(description="The executions that backfills ran for the occurrence.")
+    ] = ()
     facts: tuple[InstanceOf[Recorded[Message]], ...] = ()
 
 

@@ -1,8 +1,9 @@
 """Namespaces, as administrators declare them and everybody else reads them."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from pydantic import BaseModel
 from typing_extensions import override
@@ -23,7 +24,8 @@ MAX_LISTED: Final = 20
 """Queues and jobs that a planned change names."""
 
 
-class NamespaceMap(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NamespaceMap:
     """The newest declarations and their version.
 
     The version is the sequence of their event; 0: none were made.

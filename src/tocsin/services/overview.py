@@ -9,6 +9,8 @@ from heapq import nsmallest
 from operator import add
 from typing import Final, Protocol, TypeAlias
 
+from pydantic import ConfigDict
+
 from .. import subjects
 from ..domain import execution
 from ..domain.access import Owned
@@ -309,10 +311,12 @@ MAX_COUNTED: Final = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Executions whose scheduled time is from `since` to `until` (UTC), and their recoveries."""
+    """Counts of executions that were scheduled from `since` to `until` (UTC), and recoveries."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     since: datetime
-    """Later than requested if there were too many executions."""
+    """Later than requested if there are too many executions."""
     until: datetime
     executions: ExecutionStats
     recoveries: RecoveryStats

@@ -13,6 +13,7 @@ from heapq import merge
 from itertools import chain, islice, pairwise
 from typing import Final, TypeAlias
 
+from pydantic import ConfigDict
 from typing_extensions import override
 
 from ..domain.access import Owned, audience_of
@@ -163,18 +164,23 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Density:
-    """The instants of jobs in a window."""
+class ScheduleDensity:
+    """The instants of all jobs from now on."""
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
 
     start: datetime
     until: datetime
     buckets: tuple[DensityBucket, ...]
     herds: tuple[Herd, ...]
-    """The largest herds. Jobs that fire more than once a minute are in none."""
+    """The 20 largest herds. Jobs that fire more than once a minute are in none."""
     suggestions: tuple[Suggestion, ...]
-    """Schedules that would make the herds smaller."""
+    """Up to 50 schedules that would make the herds smaller."""
     truncated: bool
-    """The calculation took too long for all jobs; those with the rarest schedules are left out."""
+    """The calculation takes longer than a second, and leaves out the jobs with the rarest schedules.
+
+    Or the server has just started, and has not read all jobs yet.
+    """
 
 
 def density(
@@ -186,7 +192,7 @@ def density(
     effort: Effort,
     *,
     is_complete: bool = True,
-) -> Density:
+) -> ScheduleDensity:
     """Return the instants of jobs from now on. A herd has at least `threshold` jobs.
 
     `is_complete`: all jobs are in `groups`.
@@ -211,7 +217,7 @@ def density(
                 is_truncated = True
                 break
     herds = _herds(groups, seconds, threshold)
-    return Density(
+    return ScheduleDensity(
         start=now,
         until=until,
         buckets=tuple(map(DensityBucket, starts, counts)),

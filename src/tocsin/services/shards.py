@@ -5,7 +5,7 @@ The executor leader alone gets the tasks of `LEADER_ONLY` jobs.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, field, replace
 
 from typing_extensions import override
 
@@ -30,7 +30,8 @@ class ShardOwner(DocumentedModel, frozen=True, defer_build=True):
     """The state of the agent. Unless it is `ENABLED`, the next task of the shard gets another owner."""
 
 
-class ShardMap(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class ShardMap:
     """The newest map and its version.
 
     The version is the sequence of its event; 0: there is no map.
@@ -38,8 +39,11 @@ class ShardMap(NamedTuple):
 
     version: int
     shards: tuple[Shard, ...]
-    owners: Mapping[str, ShardOwner] = {}
-    """The owners by shard, if they were read. Any worker gets the tasks of a shard without an owner."""
+    owners: Mapping[str, ShardOwner] = field(default_factory=dict)
+    """The agent that alone gets the tasks of a shard, by shard; any worker gets those of the others.
+
+    Empty if they were not read, and for a caller that is bound to namespaces.
+    """
 
 
 class ShardMaps(Document[ShardsDefined, ShardMap]):
@@ -85,7 +89,7 @@ def with_owners(newest: ShardMap, owners: Mapping[str, OwnershipAssigned], agent
         )
         for shard, owner in of_map.items()
     }
-    return newest._replace(owners=shown)
+    return replace(newest, owners=shown)
 
 
 def may_own(agent: AgentRecord, shard: str) -> bool:

@@ -321,7 +321,7 @@ class StatementRunner:
         seen = await self._agents()
         newest = with_owners(await ShardMaps(self.log).newest(), await owners_of(self.log), seen)
         names = {agent.name for agent in seen}
-        return newest._replace(owners={shard: owner for shard, owner in newest.owners.items() if owner.name in names})
+        return replace(newest, owners={shard: owner for shard, owner in newest.owners.items() if owner.name in names})
 
     async def _runs(self, jobs: Mapping[str, Job]) -> tuple[list[CellRow], bool]:
         """Return the newest runs that the caller may see, and whether these are all.

@@ -17,7 +17,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from io import StringIO
 from typing import TYPE_CHECKING, Any, Final, Literal, TextIO, TypeAlias, cast
@@ -38,20 +37,13 @@ _LIBRARIES: Final = ("nats", "faststream", "sqlalchemy", "asyncio")
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 
 
-@dataclass(slots=True)
-class _Setup:
-    """The configuration of structlog that is still to be applied."""
-
-    deferred: Callable[[], None] | None = None
-
-    def apply(self) -> None:
-        """Configure structlog if that was deferred."""
-        if self.deferred is not None:
-            deferred, self.deferred = self.deferred, None
-            deferred()
+_deferred: Final = list[Callable[[], None]]()
+"""The configuration of structlog that is still to be applied; at most one."""
 
 
-_setup: Final = _Setup()
+def _apply_deferred() -> None:
+    while _deferred:
+        _deferred.pop()()
 
 
 def configure(
@@ -74,9 +66,9 @@ def configure(
     """
     out = stream or sys.stderr
     is_console = format == "console" or (format == "auto" and out.isatty())
-    _setup.deferred = partial(_configure_structlog, min(level, tasks or level, key=_IMPORTANCE.index))
+    _deferred[:] = [partial(_configure_structlog, min(level, tasks or level, key=_IMPORTANCE.index))]
     if not is_deferred or "structlog" in sys.modules:
-        _setup.apply()
+        _apply_deferred()
     handler = logging.StreamHandler(out)
     handler.setFormatter(_LazyFormatter(partial(_formatter, out, is_console=is_console)))
     root = logging.getLogger()
@@ -99,10 +91,7 @@ def get_logger(name: str) -> "FilteringBoundLogger":
 
 @contextmanager
 def bound(**fields: object) -> Iterator[None]:
-    """Add fields to every line within.
-
-    Lines of libraries have them too, and lines of threads that copy the context.
-    """
+    """Add fields to every line within, also of libraries and of threads with the context."""
     import structlog  # noqa: PLC0415 - see the module's docstring
 
     with structlog.contextvars.bound_contextvars(**fields):
@@ -151,11 +140,11 @@ class _LazyLogger:
         self._logger: Any = None
 
     def __getattr__(self, method: str) -> Any:  # noqa: ANN401 - any attribute of a structlog logger
-        if _setup.deferred is not None:
+        if _deferred:
             level = logging.getLevelNamesMapping().get("ERROR" if method == "exception" else method.upper())
             if level is not None and not logging.getLogger(self._name).isEnabledFor(level):
                 return _ignore
-            _setup.apply()
+            _apply_deferred()
         import structlog  # noqa: PLC0415 - see the module's docstring
 
         if not structlog.is_configured():

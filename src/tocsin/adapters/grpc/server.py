@@ -26,7 +26,7 @@ from ...v1 import scheduler_pb2 as pb
 from ..http.api.dependencies import Components
 from ..http.sockets import PortInUseError
 from ..pem_files import load_authorities, load_pair, read_file, wrong
-from .service import ACCEPTED, CODE, Api, Caller, Refused, SchedulerService, status_of
+from .service import ACCEPTED, CODE, STATUS, Api, Caller, Refused, SchedulerService
 
 REQUEST_S: Final = 10.0
 """Time within which the request of a call has to arrive."""
@@ -169,7 +169,6 @@ SERVICE: Final = pb.DESCRIPTOR.services_by_name["Scheduler"]
 GRACE_S: Final = 5.0
 """Time that running calls get at shutdown."""
 MAX_METADATA_BYTES: Final = 16_384
-"""Size of the metadata of a call."""
 KEEP_ALIVE_MS: Final = 30_000
 """Interval of pings, without which a lost caller would keep its places until the server stops."""
 PING_TIMEOUT_MS: Final = 10_000
@@ -192,10 +191,7 @@ class CertificateFiles:
         self.configuration = self._read()
 
     def changed(self) -> Any:  # noqa: ANN401 - grpc has no types
-        """Return the new configuration if a file has changed.
-
-        None: no file has changed, or a file is wrong. gRPC calls it for each new connection.
-        """
+        """Return the new configuration if a file has changed and no file is wrong."""
         states = self._states()
         if states == self._seen:
             return None
@@ -301,17 +297,15 @@ def _handlers(service: SchedulerService) -> Any:  # noqa: ANN401 - grpc has no t
 
 @asynccontextmanager
 async def _refusing(context: Any) -> AsyncIterator[None]:  # noqa: ANN401 - likewise
-    """End the call if the block raises.
-
-    The caller gets no details of an unexpected error.
-    """
+    """End the call if the block raises, without details of an unexpected error."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
         if not isinstance(error, Refused):
             _log.error("unexpected error", action="grpc-failed", exc_info=error)
             error = Refused(500, "unforeseen", "an unexpected error. The log of the server has the traceback")
-        await context.abort(status_of(error), error.detail, ((CODE, error.code),))
+        status = STATUS.get(error.status, grpc.StatusCode.INVALID_ARGUMENT)
+        await context.abort(status, error.detail, ((CODE, error.code),))
 
 
 async def _answer(do: Callable[[Caller, Any], Awaitable[Any]], request: Any, context: Any) -> Any:  # noqa: ANN401 - likewise

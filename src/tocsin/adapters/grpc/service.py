@@ -154,7 +154,7 @@ ACCEPTED: Final = None
 CODE: Final = "tocsin-code"
 """The trailing metadata with the stable code of a refusal."""
 
-_STATUS: Final = {
+STATUS: Final = {
     401: grpc.StatusCode.UNAUTHENTICATED,
     403: grpc.StatusCode.PERMISSION_DENIED,
     404: grpc.StatusCode.NOT_FOUND,
@@ -189,10 +189,7 @@ _MADE_BY: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 
 def message_of(kind: Any, answer: Mapping[str, Any], **fields: Any) -> Any:  # noqa: ANN401 - messages and JSON
-    """Return a message with the fields of an answer of the API.
-
-    `fields` have other names in the answer. A field that is null is left out.
-    """
+    """Return a message with the fields of an answer; `fields` have other names there."""
     given = {**answer, **fields}
     message: dict[str, Any] = {}
     for field in kind.DESCRIPTOR.fields:
@@ -203,11 +200,7 @@ def message_of(kind: Any, answer: Mapping[str, Any], **fields: Any) -> Any:  # n
 
 
 def json_of(struct: Struct) -> Any:  # noqa: ANN401 - JSON
-    """Return the JSON object of a message.
-
-    Raises:
-        Refused: a number is infinite or not a number, which JSON cannot express.
-    """
+    """Return the JSON object of a message; JSON has no infinite number and no NaN."""
     try:
         return MessageToDict(struct)
     except ValueError as error:
@@ -278,11 +271,7 @@ class SchedulerService:
         )
 
     async def watch_events(self, caller: Caller, request: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401 - messages
-        """Yield `ACCEPTED`, and then events as they are stored.
-
-        Raises:
-            Refused: the caller may not read them, has too many streams, or reads too slowly.
-        """
+        """Yield `ACCEPTED`, and then events as they are stored."""
         me = await self._api.request(caller, "GET", "/v1/me")
         bound = me["namespaces"]
         identity = f"{'' if bound is None else '@' + ','.join(bound) + ' '}{me['kind']}:{me['identity']}"
@@ -341,10 +330,6 @@ def _job_status(job: Mapping[str, Any]) -> Any:  # noqa: ANN401 - a message
         is_running=bool(runs.get("running")),
         is_paused=job["state"] == "paused",
     )
-
-
-def status_of(refused: Refused) -> grpc.StatusCode:
-    return _STATUS.get(refused.status, grpc.StatusCode.INVALID_ARGUMENT)
 
 
 def _given(**values: str) -> dict[str, Any]:

@@ -98,12 +98,7 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str], silence_s: float) -> AsyncIterator[httpx.Response]:
-        """Open an endless answer, which is lost after `silence_s` seconds without a byte.
-
-        Raises:
-            NotFound, OperationError, NotPermitted: the API refused.
-            ApiUnavailable: the API did not answer, or cannot reach its log.
-        """
+        """Open an endless answer, lost after `silence_s` seconds without a byte; errors as `request`."""
         timeout = httpx.Timeout(self.http.timeout.connect, read=silence_s)
         request = self.http.build_request("GET", path, params=query, timeout=timeout)
         try:

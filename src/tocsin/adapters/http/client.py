@@ -7,7 +7,7 @@ through the API and through NATS. The API records the identity of the caller's t
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from inspect import signature
 from types import NoneType
@@ -19,9 +19,10 @@ from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from ...domain import dead_letter, ledger
+from ...domain.access import NO_TASKS, Binding, Role
 from ...domain.agent import AgentRecord
 from ...domain.definition import STORED, JobDefinition
-from ...domain.events import Input, Message, Recorded, Silence
+from ...domain.events import Actor, Input, Message, Recorded, Silence
 from ...domain.execution import Status
 from ...domain.ledger import JobNotFound, Ledger
 from ...domain.policy import changed
@@ -32,6 +33,7 @@ from ...services.agents import GrantAnswer
 from ...services.definition_settings import DefinitionSettings
 from ...services.documents import PolicyVersion
 from ...services.explain import Answer
+from ...services.health import Finding
 from ...services.hold_ups import HoldUp
 from ...services.jobs import Change, Job, Plan, RunCounters, each, plan_of
 from ...services.jobs.dependencies import check_dependencies
@@ -55,6 +57,7 @@ from ...services.what_if import Question
 from ...telemetry.trace_ids import current_traceparent
 from ..system_clock import SystemClock
 from .api_client import ApiClient, if_match, job_of, open_api, path_of, read_as, reason_header, recorded_of
+from .auth.tokens import Token
 from .event_stream import FIRST, follow_events
 
 P = ParamSpec("P")
@@ -256,7 +259,7 @@ class HttpOperator(Operator):
 
     async def output(self, match: ExecutionMatch, *, after: int = 0) -> ExecutionOutput:
         result = await self._api.request("GET", f"/v1/executions/{match.execution_id}/logs", query={"after": after})
-        return read_as(ExecutionOutput, {**result, "job": result["job_name"]})
+        return read_as(ExecutionOutput, result)
 
     async def fan_out(self, match: ExecutionMatch) -> FanOut | None:
         if fanned_out(match) is None:
@@ -268,7 +271,7 @@ class HttpOperator(Operator):
     async def cancel(self, given: str, *, reason: str | None = None, job: str | None = None) -> Cancellation:
         match = await match_execution(given, self._facts, job=job, list_executions=self.executions)
         result = await self._api.request("POST", f"/v1/executions/{match.execution_id}/cancel", {"reason": reason})
-        return Cancellation(result["job"], result["execution_id"], Status(result["status"]), result["changed"])
+        return read_as(Cancellation, result)
 
     async def dead_letters(self, query: DeadLetterQuery) -> Page[DeadLetterRow]:
         return await self._api.page(DeadLetterRow, "/v1/dead-letters", query.parameters(), query.limit)
@@ -290,14 +293,14 @@ class HttpOperator(Operator):
         path, headers = f"/v1/dead-letters/{letter.id}/replay", {"Idempotency-Key": uuid4().hex}
         body: JsonValue = {"input": input, "again": again, "reason": reason, "failed_only": failed_only}
         result = await self._api.request("POST", path, body, query={"job": letter.job}, headers=headers)
-        return Replay(result["job"], result["id"], result["number"], result["execution_id"])
+        return read_as(Replay, result)
 
     async def resolve(self, given: str, *, reason: str | None = None, job: str | None = None) -> Resolution:
         letter = await self.dead_letter(given, job=job)
         body: JsonValue = {"resolved": True, "reason": reason}
         path = f"/v1/dead-letters/{letter.id}"
         result = await self._api.request("PATCH", path, body, query={"job": letter.job})
-        return Resolution(result["job"], result["id"], result["changed"])
+        return read_as(Resolution, result)
 
     async def queues(self) -> tuple[QueueDetails, ...]:
         return read_as(tuple[QueueDetails, ...], await self._api.listed("/v1/queues"))
@@ -428,3 +431,46 @@ class HttpOperator(Operator):
         statuses = {replay["number"]: Status(replay["status"]) for replay in details["replays"]}
         replays = tuple(statuses.get(replay.fact.number, Status.UNKNOWN) for replay in state.replays)
         return Letter(events["job"], events["id"], state, tuple(facts), replays=replays)
+
+
+class RemoteAdmin:
+    """Tokens and the checks of an installation. Its methods on tokens are those of `Tokens`."""
+
+    def __init__(self, api: ApiClient) -> None:
+        self._api = api
+
+    async def create(
+        self,
+        identity: str,
+        roles: Collection[Role],
+        *,
+        binding: Binding = NO_TASKS,
+        namespaces: Collection[str] | None = None,
+        lifetime: timedelta | None = None,
+        by: Actor | None = None,
+    ) -> tuple[str, Token]:
+        """See `Tokens`. The API records the identity of the caller's token in place of `by`."""
+        _ = by
+        body: dict[str, Any] = {"identity": identity, "roles": list(roles)}
+        if lifetime is not None:
+            body["lifetime"] = lifetime.total_seconds()
+        if binding.queues:
+            body |= {"queues": list(binding.queues), "functions": list(binding.functions)}
+        if namespaces is not None:
+            body["namespaces"] = sorted(namespaces)
+        created = await self._api.request("POST", "/v1/tokens", body)
+        return created.pop("token"), Token.model_validate(created)
+
+    async def list(self) -> Sequence[Token]:
+        return read_as(list[Token], (await self._api.request("GET", "/v1/tokens"))["tokens"])
+
+    async def revoke(self, token_id: str) -> bool:
+        try:
+            await self._api.request("DELETE", path_of("tokens", token_id))
+        except NotFound:
+            return False
+        return True
+
+    async def examine(self) -> Sequence[Finding]:
+        """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
+        return read_as(list[Finding], (await self._api.request("GET", "/v1/doctor"))["findings"])

@@ -79,10 +79,7 @@ upgrade_with_body: Final = _refusing(
 
 
 def without_head(url: bytes, status: HTTPStatus, detail: str) -> bytes:
-    """Return the answer to a head that is not complete or not HTTP.
-
-    `url` is what has arrived of its URL. The connection has to be closed afterwards.
-    """
+    """Return the answer to a head that is not complete or not HTTP; then close."""
     answer: Response = PlainTextResponse(detail, status)
     if url.startswith(protocol.PREFIX.encode()):
         problem, request_id = Problem(status, "bad-request", detail), protocol.new_request_id()
@@ -194,7 +191,7 @@ class Connection(HttpToolsProtocol):
             return
         if is_last:
             self.has_begun_head = False
-            self._table.await_request(self)
+            self._table.await_head(self, idle=True)
         elif self.unparsed:
             self._parse()
             if not self.pipeline:
@@ -261,12 +258,12 @@ class ConnectionTable:
         self._unread.pop(connection, None)
         self._discount(connection)
 
-    def await_head(self, connection: Connection) -> None:
-        """Expect the end of a request's head."""
-        self._wait(connection, self._server.header_timeout)
-
-    def await_request(self, connection: Connection) -> None:
-        self._wait(connection, self._server.keep_alive)
+    def await_head(self, connection: Connection, *, idle: bool = False) -> None:
+        """Expect the end of a request's head; `idle`: it has not begun."""
+        self._deadlines.pop(connection, None)
+        if connection in self._open:
+            limit = self._server.keep_alive if idle else self._server.header_timeout
+            self._deadlines[connection] = connection.loop.time() + limit
 
     def begin_request(self, connection: Connection) -> None:
         """Note that a connection has a request, which is refused without a place."""
@@ -315,11 +312,6 @@ class ConnectionTable:
         others.discard(connection)
         if not others:
             del self._by_client[client]
-
-    def _wait(self, connection: Connection, seconds: float) -> None:
-        self._deadlines.pop(connection, None)
-        if connection in self._open:
-            self._deadlines[connection] = connection.loop.time() + seconds
 
     def _has_room_for(self, connection: Connection) -> bool:
         """Return whether a connection may have a place; replace another connection if necessary."""

@@ -13,19 +13,9 @@ from typing import Final, Protocol
 import msgspec
 
 from ... import subjects, telemetry
-from ...domain import ids
+from ...domain import events, ids
 from ...domain.errors import TocsinError
-from ...domain.events import (
-    Dispatched,
-    ExecutionFact,
-    Failed,
-    Message,
-    Recorded,
-    Report,
-    Requested,
-    Skipped,
-    Terminal,
-)
+from ...domain.events import Message, Recorded
 from ...domain.trace import Span, context_of, spans_of
 from ...domain.trace_context import TraceContext, own_context, parse
 from ...engine.report_lists import listed
@@ -53,8 +43,6 @@ _lost_traces: Final = telemetry.meter().create_counter(
 
 
 class _Open(msgspec.Struct):
-    """An execution that is not over."""
-
     is_selected: bool = True
     """Of an execution that began before this process, the events say whether it was selected."""
     reports: dict[int, None] = {}
@@ -117,12 +105,14 @@ class Traces:
         for recorded in messages:
             message = recorded.message
             source, _, place = causes.get(recorded.sequence, "").partition("-")
-            if source == Stream.REPORTS and isinstance(message, ExecutionFact):
+            if source == Stream.REPORTS and isinstance(message, events.ExecutionFact):
                 self._noted(message).reports[int(place)] = None
-            if isinstance(message, Requested | Skipped) or (isinstance(message, Dispatched) and message.admits):
+            if isinstance(message, events.Requested | events.Skipped) or (
+                isinstance(message, events.Dispatched) and message.admits
+            ):
                 context = parse(message.traceparent)
                 self._noted(message).is_selected = context is not None and context.is_sampled
-            if isinstance(message, Terminal | Skipped):
+            if isinstance(message, events.Terminal | events.Skipped):
                 self._note_end(recorded, message)
 
     async def run(self) -> None:
@@ -151,15 +141,15 @@ class Traces:
                 rejected = error.rejected if isinstance(error, SpansLost) else None
                 self._lose(len(portion) if rejected is None else min(rejected, len(portion)), error)
 
-    def _noted(self, message: ExecutionFact) -> _Open:
+    def _noted(self, message: events.ExecutionFact) -> _Open:
         noted = self._open.setdefault((message.job, message.execution_id), _Open())
         if len(self._open) > MAX_OPEN:
             self._open.popitem(last=False)
         return noted
 
-    def _note_end(self, recorded: Recorded[Message], message: Terminal | Skipped) -> None:
+    def _note_end(self, recorded: Recorded[Message], message: events.Terminal | events.Skipped) -> None:
         noted = self._open.pop((message.job, message.execution_id), _Open())
-        is_failed = isinstance(message, Failed)
+        is_failed = isinstance(message, events.Failed)
         if not (noted.is_selected or is_failed) or self._clock.now() - recorded.time > MAX_AGE:
             return
         if len(self._waiting) >= MAX_WAITING:
@@ -170,23 +160,18 @@ class Traces:
 
     async def _spans(self, ended: Ended) -> list[Span]:
         """Return the spans of an execution; none: its trace was not selected."""
-        events = await self._events(ended)
-        context = context_of(events)
+        facts = await self._facts(ended)
+        context = context_of(facts)
         if context is None or not (context.is_sampled or ended.is_failed):
             return []
         reports = [report for place in ended.reports for report in await self._reports(ended, place)]
-        return spans_of(events, reports, original=await self._original(events))
+        return spans_of(facts, reports, original=await self._original(facts))
 
-    async def _events(self, ended: Ended) -> list[Recorded[Message]]:
-        """Return the events of an execution up to its end.
-
-        Raises:
-            SpansLost: the events are gone.
-        """
-        events = await self._log.load(subjects.execution(ended.job, ended.execution_id))
-        if not events or events[-1].sequence < ended.sequence:
+    async def _facts(self, ended: Ended) -> list[Recorded[Message]]:
+        facts = await self._log.load(subjects.execution(ended.job, ended.execution_id))
+        if not facts or facts[-1].sequence < ended.sequence:
             raise SpansLost("the events of an execution are gone")
-        return events
+        return facts
 
     async def _reports(self, ended: Ended, place: int) -> list[Recorded[Message]]:
         """Return the reports on an execution in one message, which may be a list."""
@@ -194,13 +179,13 @@ class Traces:
         return [
             one
             for one in (() if stored is None else listed(stored))
-            if isinstance(one.message, Report)
+            if isinstance(one.message, events.Report)
             and (one.message.job, one.message.execution_id) == (ended.job, ended.execution_id)
         ]
 
-    async def _original(self, events: Sequence[Recorded[Message]]) -> TraceContext | None:
+    async def _original(self, facts: Sequence[Recorded[Message]]) -> TraceContext | None:
         """Return the context of the execution that an execution replays, if it replays one."""
-        request = next((r.message for r in events if isinstance(r.message, Requested | Dispatched)), None)
+        request = next((r.message for r in facts if isinstance(r.message, events.Requested | events.Dispatched)), None)
         if request is None or request.replay_of is None or not ids.is_execution_id(request.replay_of):
             return None
         context = context_of(await self._log.load(subjects.execution(request.job, request.replay_of)))
@@ -208,7 +193,6 @@ class Traces:
         return root if context is None else TraceContext(context.trace_id, root.span_id, context.is_sampled)
 
     def _lose(self, count: int, error: BaseException) -> None:
-        """Count lost traces, and log them once in an interval."""
         _lost_traces.add(count)
         self._losses += count
         now = self._clock.monotonic()
@@ -219,7 +203,6 @@ class Traces:
 
 
 def _portions(traces: Iterable[list[Span]]) -> Iterator[list[list[Span]]]:
-    """Yield the traces in portions that a request can hold."""
     portion: list[list[Span]] = []
     count = 0
     for trace in traces:

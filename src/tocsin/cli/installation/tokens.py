@@ -7,8 +7,8 @@ from typing import Annotated, TypeVar
 import typer
 from rich.text import Text
 
-from ...adapters.http.auth.tokens import StoredToken, Tokens
-from ...adapters.http.remote_admin import RemoteAdmin
+from ...adapters.http.auth.tokens import Token, Tokens
+from ...adapters.http.client import RemoteAdmin
 from ...domain.access import NO_TASKS, WORKER_QUEUE, Binding, Role
 from ...domain.namespaces import is_within
 from ...ports import EventLog
@@ -186,7 +186,7 @@ def _lifetime(written: str) -> timedelta:
     return lifetime
 
 
-def _as_json(token: StoredToken) -> dict[str, object]:
+def _as_json(token: Token) -> dict[str, object]:
     return {
         "id": token.id,
         "identity": token.identity,
@@ -199,7 +199,7 @@ def _as_json(token: StoredToken) -> dict[str, object]:
     }
 
 
-def _row(token: StoredToken) -> tuple[object, ...]:
+def _row(token: Token) -> tuple[object, ...]:
     expired = " (expired)" if token.is_expired(datetime.now(UTC)) else ""
     expires = Text("never" if token.expires_at is None else f"{local(token.expires_at)}{expired}")
     bound = f" ({', '.join(token.queues)}: {', '.join(token.functions)})" if Role.WORKER in token.roles else ""

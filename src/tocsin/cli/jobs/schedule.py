@@ -15,7 +15,7 @@ from rich.text import Text
 from ...domain.definition import is_name, upstream_jobs
 from ...domain.formats import read_job, with_calendars
 from ...domain.ledger import JobNotFound
-from ...domain.schedule import DayRules, Explanation, Instant, ScheduleError, parse
+from ...domain.schedule import DayRules, Explanation, LocalInstant, ScheduleError, parse
 from ...domain.schedule import explain as explain_schedule
 from ...domain.schedule.clock_changes import local_time
 from ...domain.text import counted
@@ -200,7 +200,7 @@ def _of_registered(job: Job, count: int, *, remedy: str = "") -> Explanation:
         reason = f"the job is {job.status}: it fires none of these until that changes"
         return replace(explanation, warnings=(*explanation.warnings, reason))
     times = islice(job.fire_times(now), count)  # an interval counts from its last run
-    return replace(explanation, next=tuple(Instant(at, local_time(explanation.timezone, at)) for at in times))
+    return replace(explanation, next=tuple(LocalInstant(at, local_time(explanation.timezone, at)) for at in times))
 
 
 def _day_rules(text: str, tz: str | None, rules: Mapping[str, object], files: list[str]) -> DayRules | None:

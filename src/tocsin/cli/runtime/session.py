@@ -23,7 +23,7 @@ from .errors import UsageError, no_such_job
 from .event_loop import run
 
 if TYPE_CHECKING:
-    from ...adapters.http.remote_admin import RemoteAdmin
+    from ...adapters.http.client import RemoteAdmin
     from ...bootstrap import Installation
 
 T = TypeVar("T")
@@ -127,7 +127,7 @@ class Session:
     async def administration(self) -> "AsyncIterator[RemoteAdmin]":
         """Connect to the HTTP API of `--server` for its tokens and its checks."""
         from ...adapters.http.api_client import open_api  # noqa: PLC0415 - few commands need these
-        from ...adapters.http.remote_admin import RemoteAdmin  # noqa: PLC0415
+        from ...adapters.http.client import RemoteAdmin  # noqa: PLC0415
 
         async with open_api(self._server_url(), self.token) as api:
             yield RemoteAdmin(api)

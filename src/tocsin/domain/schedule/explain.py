@@ -98,7 +98,7 @@ def _shown(instants: list[datetime]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Instant:
+class LocalInstant:
     """One coming instant in two forms.
 
     Attributes:
@@ -128,7 +128,7 @@ class Explanation:
     timezone: str
     meaning: str
     expressions: tuple[str, ...]
-    next: tuple[Instant, ...]
+    next: tuple[LocalInstant, ...]
     clock_changes: tuple[str, ...]
     warnings: tuple[str, ...]
     timezone_database: str
@@ -161,7 +161,7 @@ def explain(
         meaning=meaning(schedule),
         expressions=schedule.expressions,
         next=tuple(
-            Instant(at, local_time(timezone, at)) for at in next_instants(schedule, now, n, is_enough=is_enough)
+            LocalInstant(at, local_time(timezone, at)) for at in next_instants(schedule, now, n, is_enough=is_enough)
         ),
         clock_changes=tuple(describe(change, timezone) for change in changes),
         warnings=warnings_at(schedule, now),

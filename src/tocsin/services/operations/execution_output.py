@@ -9,7 +9,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import Final, TypeAlias
 
-from pydantic import JsonValue
+from pydantic import ConfigDict, JsonValue
 
 from ... import subjects
 from ...archive.stream_reader import decoded
@@ -69,15 +69,20 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionOutput:
-    """Lines of an execution, oldest first, and the progress of its steps."""
+    """Logged lines of an execution, oldest first, and the progress of its steps.
 
-    job: str
+    An execution keeps its last 200 lines, for a limited time. Lines may be lost.
+    """
+
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
+    job_name: str
     execution_id: str
     lines: tuple[Line, ...] = ()
     next: int = 0
-    """The sequence after which the next lines come."""
+    """The place after which the next lines come: pass it as `after`."""
     is_over: bool = False
-    """The execution had ended before the lines were read, so that few more lines can come."""
+    """The execution has ended, so that few more lines can come."""
     progress: Mapping[str, Progress] = field(default_factory=dict)
 
 

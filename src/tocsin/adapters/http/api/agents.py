@@ -1,20 +1,23 @@
-"""`/v1/agents`: list, show, drain, disable and enable agents, and their grants."""
+"""`/v1/agents` and `/v1/queues`: show and control agents, their grants, and queues."""
 
 from dataclasses import replace
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request
 from pydantic import BaseModel, Field
 
 from ....domain.access import Principal
 from ....domain.agent import MAX_QUEUES, AgentRecord, DeclaredShard
 from ....domain.agent_grants import MAX_PATTERNS
 from ....domain.definition.partition import MAX_SHARDS
-from ....services.agents import AgentRegistry, GrantAnswer, GrantVerb, change_grants
+from ....services import queues
+from ....services.agents import GrantAnswer, GrantVerb, change_grants
 from ....services.operations.errors import NotFound
+from ....services.queue_decisions import PurgeAnswer
+from ....services.queues import QueueDetails, find
 from ..auth.security import Reader, SharedOperator, actor, outside_namespaces
 from ..auth.visibility import seen_agents
-from ..middleware.idempotency import IdempotentRoute
+from ..middleware.idempotency import IdempotentRoute, forget_key
 from .dependencies import Cause, ChangeRequest, Components, Here
 from .problems import Problem, documented
 
@@ -77,7 +80,7 @@ async def list_agents(
     For a caller that is bound to namespaces, only those that serve no other queues.
     """
     place = None if after is None else tuple(after.rpartition(".")[::2])
-    seen = seen_agents(caller, await _registry(here).agents())
+    seen = seen_agents(caller, await here.agents.agents())
     records = [record for record in seen if place is None or _place(record) > place]
     page = records[:limit]
     return AgentList(agents=page, next=".".join(_place(page[-1])) if len(records) > limit else None)
@@ -87,8 +90,8 @@ async def list_agents(
 async def get_agents(here: Here, caller: Reader, name: WorkerName) -> AgentList:
     """Show the agents of a name, or one worker by its id."""
     if not caller.is_bound:
-        return AgentList(agents=list(await _registry(here).agents(name)))
-    seen = seen_agents(caller, await _registry(here).agents())
+        return AgentList(agents=list(await here.agents.agents(name)))
+    seen = seen_agents(caller, await here.agents.agents())
     of_name = [record for record in seen if name in {record.name, record.agent_id}]
     if not of_name:
         raise _missing(name)
@@ -103,7 +106,7 @@ async def drain_agents(here: Here, caller: SharedOperator, name: WorkerName, cau
     """
     await require_reached(here, caller, name)
     take = here.registry.room.of_caller(caller.reached)
-    drained = await _registry(here).drain(name, by=actor(caller), reason=cause, take=take)
+    drained = await here.agents.drain(name, by=actor(caller), reason=cause, take=take)
     return AgentsDrained(agent=name, agents=list(drained))
 
 
@@ -146,7 +149,7 @@ async def _switched(
 ) -> AgentsSwitched:
     await require_reached(here, caller, name)
     take = here.registry.room.of_caller(caller.reached)
-    changed = await _registry(here).switch(
+    changed = await here.agents.switch(
         name, enabled=enabled, by=actor(caller), reason=cause, take=take, is_bound=caller.is_bound and enabled
     )
     return AgentsSwitched(agent=name, action="enabled" if enabled else "disabled", changed=changed)
@@ -169,7 +172,7 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
     """Check that a bound caller may change these grants."""
     await require_reached(here, caller, name)
     # A worker over HTTP chooses its name, which may be that of the absent agents of others: a first grant would limit these.
-    if all(record.kind != "agent" for record in await _registry(here).agents(name)):
+    if all(record.kind != "agent" for record in await here.agents.agents(name)):
         raise _missing(name)
     if body.shards or not body.queues:
         detail = (
@@ -182,14 +185,10 @@ async def _require_grantable(here: Components, caller: Principal, name: str, bod
 
 
 async def require_reached(here: Components, caller: Principal, name: str) -> None:
-    """Check that a caller sees all agents of a name, or one agent by id.
-
-    Raises:
-        NotFound: no agent has this name or id, or the caller does not see one of them.
-    """
+    """Check that a caller sees all agents of a name, or one agent by id."""
     if not caller.is_bound:
         return
-    of_name = [record for record in await _registry(here).agents() if name in {record.name, record.agent_id}]
+    of_name = [record for record in await here.agents.agents() if name in {record.name, record.agent_id}]
     if not of_name or len(seen_agents(caller, of_name)) < len(of_name):
         raise _missing(name)
 
@@ -202,5 +201,87 @@ def _place(record: AgentRecord) -> tuple[str, str]:
     return record.name, record.agent_id
 
 
-def _registry(here: Components) -> AgentRegistry:
-    return AgentRegistry(here.log, here.projections)
+queue_router = APIRouter(prefix="/v1/queues", tags=["queues"], route_class=IdempotentRoute)
+
+QueueName: TypeAlias = Annotated[str, Path(description="The queue's name.", max_length=255)]
+
+
+class QueueList(BaseModel):
+    """Queues, sorted by name; `next` is the cursor of the following page."""
+
+    queues: list[QueueDetails]
+    next: str | None = None
+
+
+class QueueSwitched(BaseModel):
+    """Whether the request changed the state of the queue."""
+
+    queue: str
+    action: Literal["paused", "resumed"]
+    changed: bool
+
+
+@queue_router.get("", operation_id="getQueues")
+async def get_queues(
+    here: Here,
+    caller: Reader,
+    after: Annotated[
+        str | None,
+        Query(max_length=255, description="Return queues that sort after this name: `next` of the previous page."),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 1_000,
+) -> QueueList:
+    """List the queues of the settings and of the jobs that the caller sees.
+
+    Each has its transport, its tasks, the agents that serve it, and what operators decided about it.
+    """
+    known = [queue for queue in await here.queues(caller) if after is None or queue.name > after]
+    page = known[:limit]
+    return QueueList(queues=page, next=page[-1].name if len(known) > limit else None)
+
+
+@queue_router.get("/{name}", operation_id="getQueue", responses=documented(404))
+async def get_queue(here: Here, caller: Reader, name: QueueName) -> QueueDetails:
+    """Show a queue."""
+    return find(name, await here.queues(caller))
+
+
+@queue_router.post("/{name}/pause", operation_id="pauseQueueTasks", responses=documented(404, 409))
+async def pause(here: Here, caller: SharedOperator, name: QueueName, cause: Cause) -> QueueSwitched:
+    """Let the tasks of a queue wait until it is resumed; running tasks finish."""
+    changed = await switch(here, caller, name, paused=True, reason=cause)
+    return QueueSwitched(queue=name, action="paused", changed=changed)
+
+
+@queue_router.post("/{name}/resume", operation_id="resumeQueueTasks", responses=documented(404, 409))
+async def resume(here: Here, caller: SharedOperator, name: QueueName, cause: Cause) -> QueueSwitched:
+    """Hand out the tasks of a paused queue again."""
+    changed = await switch(here, caller, name, paused=False, reason=cause)
+    return QueueSwitched(queue=name, action="resumed", changed=changed)
+
+
+@queue_router.post("/{name}/purge", operation_id="purgeQueue", responses=documented(404, 409))
+async def purge(
+    here: Here,
+    caller: SharedOperator,
+    request: Request,
+    name: QueueName,
+    cause: Cause,
+    *,
+    dry_run: Annotated[bool, Query(description="Only answer how many tasks wait.")] = False,
+) -> PurgeAnswer:
+    """Cancel the executions whose tasks wait in a queue now.
+
+    Tasks that a worker has, tasks that the MQ bridge has handed over, and tasks that are dispatched later are not touched. The answer
+    comes before all of them are cancelled.
+    """
+    if dry_run:
+        forget_key(request)
+    queue = find(name, await here.queues(caller))
+    return await queues.purge(here.queue_decisions(caller), queue, reason=cause, dry_run=dry_run)
+
+
+async def switch(here: Components, caller: Principal, name: str, *, paused: bool, reason: str | None = None) -> bool:
+    """Pause or resume a queue that the caller sees; return whether that changed anything."""
+    queue = find(name, await here.queues(caller))
+    return await here.queue_decisions(caller).switch(queue.name, paused=paused, reason=reason)

@@ -22,14 +22,12 @@ from ....services.event_feeds import EventFeeds
 from ..auth.authentication import Authentication
 from ..auth.code_flow import CodeFlow
 from ..console import files as console_files
-from ..console import session as console_session
 from ..console import sign_in
-from ..middleware.guards import BodyLimit, SafeHeaders, Timeouts
+from ..middleware.guards import BodyLimit, ErrorHandler, SafeHeaders, Timeouts, answer_error
 from ..middleware.idempotency import HEADER as IDEMPOTENCY_KEY
 from ..middleware.idempotency import MAX_KEY, Answers, IdempotentRoute
 from ..middleware.rate_limit import RateLimit
 from ..ojs import (
-    ack_batches,
     admin,
     batches,
     cron,
@@ -47,21 +45,16 @@ from ..ojs.workers import FastRoutes
 from . import (
     agents,
     apply,
-    backfill,
     dead_letter_groups,
     dead_letters,
-    definition_settings,
+    documents,
     events,
     executions,
+    job_past,
     jobs,
-    namespaces,
     notifications,
     overview,
-    policy,
-    queue_details,
-    revisions,
     schedule,
-    shards,
     sql,
     status,
     timeline,
@@ -70,7 +63,6 @@ from . import (
     why,
 )
 from .dependencies import Components
-from .error_handlers import ErrorHandler, answer_error
 from .problems import ProblemDetails, documented
 
 NONE: Final = "(none)"
@@ -249,13 +241,15 @@ def _routers(*modules: ModuleType) -> tuple[APIRouter, ...]:
 
 
 ROUTERS: Final = (
-    *_routers(jobs, apply, sql, backfill, why, overview, timeline, revisions),
-    *_routers(executions, dead_letter_groups, dead_letters, agents, queue_details, shards),
-    *_routers(namespaces, definition_settings, policy, notifications, schedule),
-    *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, ack_batches, queues, ojs_dead_letters),
+    *_routers(jobs, apply, sql, job_past, why, overview, timeline),
+    *_routers(executions, dead_letter_groups, dead_letters, agents),
+    agents.queue_router,
+    *_routers(documents, notifications, schedule),
+    *_routers(manifest, batches, ojs_jobs, workflows, progress, workers, queues, ojs_dead_letters),
+    batches.ack_router,
     *_routers(event_search, admin, cron, events, status, tokens),
 )
-CONSOLE: Final = (console_session.router, sign_in.router, console_files.router)
+CONSOLE: Final = (sign_in.router, console_files.router)
 COMMON: Final = (400, 401, 403, 409, 413, 422, 429, 500, 503)
 """Statuses of the problems that any endpoint may answer with."""
 

@@ -13,25 +13,22 @@ from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, Field, JsonValue, WithJsonSchema
+from pydantic import BaseModel, Field, WithJsonSchema
 
-from ....domain import formats
 from ....domain.access import Permission, Principal
 from ....domain.agent import AgentRecord
 from ....domain.definition import JobDefinition, Text
-from ....domain.definition_changes import MAX_INSTANTS
+from ....domain.definition_changes import MAX_INSTANTS, DefinitionDiff
 from ....domain.schedule import parse, warnings_at
 from ....ports import LogUnavailable
-from ....services.agents import AgentRegistry
-from ....services.apply import completed
 from ....services.calculations import Effort
 from ....services.jobs import Change, Job, Plan
 from ....services.unserved import unserved
 from ..auth.security import Author, actor, defining, permitted, require_within
 from ..auth.visibility import narrowed, require_reached_dependencies
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import Calculate, Components, Here, Reason, ReasonText
-from .jobs import json_answer
+from .dependencies import Calculate, Components, Here, Reason, ReasonText, shown_as
+from .jobs import definitions_of, json_answer
 
 MAX_LISTED: Final = 20
 """Occurrences of each change that the plan lists; it counts all of them."""
@@ -39,7 +36,6 @@ MAX_COMPARED: Final = 100_000
 """Occurrences that a plan compares for all changes together. A plan of many frequent jobs covers less time."""
 
 MAX_UNSERVED: Final = 100
-"""Queues and functions without a worker that an answer lists."""
 
 Action: TypeAlias = Literal["create", "update", "unchanged", "delete"]
 
@@ -65,14 +61,6 @@ class ApplyRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     reason: ReasonText | None = None
 
 
-class FieldDifference(BaseModel, from_attributes=True):
-    """A field that an update changes."""
-
-    field: str
-    before: JsonValue
-    after: JsonValue
-
-
 class Instants(BaseModel):
     """The number of occurrences, and the first of them."""
 
@@ -94,7 +82,7 @@ class PlannedChange(BaseModel, use_attribute_docstrings=True):
 
     job: str
     action: Action
-    differences: list[FieldDifference]
+    differences: Sequence[DefinitionDiff]
     expressions: list[str]
     """The expressions that its schedule stands for."""
     warnings: list[str]
@@ -149,13 +137,7 @@ async def apply_jobs(
     All definitions are checked before any change is made. Applying them again changes nothing.
     """
     owner = body.owner or caller.full_name
-    policy = (await here.registry.policies.newest()).policy
-    definitions = await calculate(
-        lambda _: [
-            _owned(completed(definition, policy, here.settings), owner)
-            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
-        ]
-    )
+    definitions = [_owned(definition, owner) for definition in await definitions_of(body.jobs, here, calculate)]
     for definition in definitions:  # before the plan, whose errors say which namespaces are declared
         require_within(caller, definition)
         require_reached_dependencies(caller, definition)
@@ -217,27 +199,21 @@ def _shown(change: Change, now: datetime, ahead: timedelta, most: int) -> Planne
     return PlannedChange(
         job=change.job,
         action=change.verb,
-        differences=list(map(FieldDifference.model_validate, change.differences)),
+        differences=change.differences,
         expressions=list(schedule.expressions) if schedule else [],
         warnings=list(warnings_at(schedule, now)) if schedule else [],
         until=effects.until,
         instants_added=Instants(count=len(effects.added), first=list(effects.added[:MAX_LISTED])),
         instants_removed=Instants(count=len(effects.removed), first=list(effects.removed[:MAX_LISTED])),
-        clock_changes=[
-            ClockEffect(at=effect.at, kind=effect.kind, effect=effect.effect, local_times=list(effect.times))
-            for effect in effects.clock_changes
-        ],
+        clock_changes=[shown_as(ClockEffect, each, local_times=list(each.times)) for each in effects.clock_changes],
         fires_at_once=list(effects.fires_at_once),
     )
 
 
 async def known_workers(here: Components, caller: Principal) -> Sequence[AgentRecord] | None:
-    """Return the agents that a caller may see.
-
-    None: the log does not answer, although the jobs are changed.
-    """
+    """Return the agents that a caller may see; None: the log does not answer."""
     with suppress(LogUnavailable):
-        return narrowed(caller, await AgentRegistry(here.log, here.projections).agents())
+        return narrowed(caller, await here.agents.agents())
     return None
 
 

@@ -15,11 +15,12 @@ from ....ports import DeadLetterRow, History
 from ....ports.queries import DeadLetterQuery, InvalidQuery, Place, microseconds
 from ....ports.summaries import LetterGroup
 from ....services.operations import dead_letters
+from ....services.operations.dead_letters import Replay
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor
 from ..auth.visibility import Run, VisibleRuns
 from ..middleware.idempotency import IdempotentRoute, forget_key, request_name
-from .dead_letters import Replayed
+from .dead_letters import GroupFilters
 from .dependencies import Components, Here, Reason, ReasonText
 from .problems import documented
 
@@ -72,18 +73,6 @@ def groups_of(parts: Iterable[LetterGroup]) -> list[DeadLetterGroup]:
         for (job, pattern), of_group in members.items()
     ]
     return sorted(groups, key=lambda group: (-group.count, -group.last.timestamp(), group.job, group.pattern))
-
-
-class GroupFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
-    """Filters of dead letters before they are grouped."""
-
-    job: Text | None = None
-    unresolved: bool = True
-    """Group unresolved dead letters only."""
-    since: datetime | None = None
-    """The earliest last attempt."""
-    until: datetime | None = None
-    """The last attempt is before this instant."""
 
 
 class DeadLetterGroups(BaseModel, use_attribute_docstrings=True):
@@ -152,7 +141,7 @@ class MatchingLetter(BaseModel):
 class ReplayedAll(BaseModel, use_attribute_docstrings=True):
     """The replayed dead letters, oldest first, and the others."""
 
-    replayed: list[Replayed]
+    replayed: list[Replay]
     refused: list[NotReplayed]
     matching: list[MatchingLetter] = []
     """With `dry_run`: the dead letters that the request would try, oldest first. Those with an open replay are refused then."""
@@ -176,11 +165,7 @@ class _Cursor:
 
     @classmethod
     def read(cls, text: str) -> "_Cursor":
-        """Return the cursor that a text stands for.
-
-        Raises:
-            InvalidQuery: it is not a cursor.
-        """
+        """Return the cursor that a text stands for."""
         page, _, end = text.partition(".")
         try:
             Place.read(page, _SORT)
@@ -220,10 +205,7 @@ async def _page(history: History, query: DeadLetterQuery, cursor: _Cursor | None
 async def _permitted_page(
     here: Components, caller: Principal, query: DeadLetterQuery, cursor: _Cursor | None
 ) -> _Batch:
-    """Return the next dead letters that the caller may replay.
-
-    There may be none before the cursor: a search among other letters ends within its limits.
-    """
+    """Return the next dead letters that the caller may replay; perhaps none before the cursor."""
     clock = asyncio.get_running_loop()
     end, searched = clock.time() + MAX_SECONDS, 0
     while True:
@@ -236,10 +218,7 @@ async def _permitted_page(
 
 
 async def _total(here: Components, caller: Principal, query: DeadLetterQuery) -> int | None:
-    """Return how many dead letters match that the caller may replay.
-
-    None: they are of too many kinds to count.
-    """
+    """Return how many matching dead letters the caller may replay; None: too many kinds."""
     may_replay_all = caller.may(Permission.ADMINISTER)
     parts = await here.history.summaries.letter_groups(query, limit=MAX_PARTS, by_definition=not may_replay_all)
     if not parts.is_complete:
@@ -275,7 +254,7 @@ async def replay_all(
         return preview
     name, clock = request_name(request), asyncio.get_running_loop()
     end, following = clock.time() + MAX_REPLAY_SECONDS, batch.next
-    replayed, refused = list[Replayed](), list[NotReplayed]()
+    replayed, refused = list[Replay](), list[NotReplayed]()
     for row, after in batch.letters:
         try:
             replay = await dead_letters.replay(
@@ -289,14 +268,14 @@ async def replay_all(
         except (NotPossible, DefinitionError) as error:
             refused.append(NotReplayed(id=row.id, reason=str(error)))
         else:
-            replayed.append(Replayed.model_validate(replay))
+            replayed.append(replay)
         if clock.time() >= end and row is not batch.letters[-1][0]:
             following = after
             break
     return _answer(replayed, refused, following)
 
 
-def _answer(replayed: list[Replayed], refused: list[NotReplayed], following: _Cursor | None) -> ReplayedAll:
+def _answer(replayed: list[Replay], refused: list[NotReplayed], following: _Cursor | None) -> ReplayedAll:
     return ReplayedAll(
         replayed=replayed,
         refused=refused,

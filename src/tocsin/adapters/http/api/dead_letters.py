@@ -13,7 +13,7 @@ from ....domain.events import Actor
 from ....ports import DeadLetterRow
 from ....ports.queries import DeadLetterQuery, DeadLetterSort
 from ....services.operations import dead_letters
-from ....services.operations.dead_letters import Letter
+from ....services.operations.dead_letters import Letter, Replay, Resolution
 from ....services.operations.errors import NotFound, SharedId
 from ....services.operations.errors import OperationError as NotPossible
 from ..auth.security import HistoryReader, Replayer, actor, forbidden
@@ -38,8 +38,8 @@ LetterJob: TypeAlias = Annotated[
 ]
 
 
-class DeadLetterFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
-    """Filters and order of a list of dead letters."""
+class GroupFilters(BaseModel, extra="forbid", use_attribute_docstrings=True):
+    """Filters of dead letters before they are grouped."""
 
     job: Text | None = None
     unresolved: bool = True
@@ -48,6 +48,11 @@ class DeadLetterFilters(BaseModel, extra="forbid", use_attribute_docstrings=True
     """The earliest last attempt."""
     until: datetime | None = None
     """The last attempt is before this instant."""
+
+
+class DeadLetterFilters(GroupFilters):
+    """Filters and order of a list of dead letters."""
+
     error: Text | None = None
     """Text that the last error contains."""
     pattern: Text | None = None
@@ -125,15 +130,6 @@ class ReplayRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     reason: ReasonText | None = None
 
 
-class Replayed(BaseModel, from_attributes=True):
-    """A requested replay; a message that is only submitted again has no execution."""
-
-    job: str
-    id: str
-    number: int
-    execution_id: str | None
-
-
 class Settle(BaseModel, extra="forbid"):
     """A request to resolve a dead letter."""
 
@@ -142,14 +138,6 @@ class Settle(BaseModel, extra="forbid"):
         Field(description="Only `true`: a resolved dead letter cannot be reopened.", json_schema_extra={"const": True}),
     ] = True
     reason: ReasonText | None = None
-
-
-class Settled(BaseModel, from_attributes=True):
-    """The dead letter that is resolved; `changed`: this request resolved it."""
-
-    job: str
-    id: str
-    changed: bool
 
 
 @router.get("", operation_id="listDeadLetters")
@@ -196,7 +184,7 @@ async def replay_dead_letter(
     body: ReplayRequest | None = None,
     reason: Reason = None,
     job: LetterJob = None,
-) -> Replayed:
+) -> Replay:
     """Run a failed execution again with the job's current definition.
 
     A completed replay resolves the dead letter.
@@ -204,7 +192,7 @@ async def replay_dead_letter(
     body = body or ReplayRequest()
     letter = await _replayable_letter(here, caller, id, job)
     name = request_name(request)
-    replay = await dead_letters.replay(
+    return await dead_letters.replay(
         here.log,
         letter.id,
         job=letter.job,
@@ -215,7 +203,6 @@ async def replay_dead_letter(
         failed_only=body.failed_only,
         request=name.name if name else None,
     )
-    return Replayed.model_validate(replay)
 
 
 @router.patch("/{id}", operation_id="resolveDeadLetter", responses=documented(404, 409))
@@ -226,7 +213,7 @@ async def resolve_dead_letter(
     body: Settle | None = None,
     reason: Reason = None,
     job: LetterJob = None,
-) -> Settled:
+) -> Resolution:
     """Resolve a dead letter without running it again."""
     body = body or Settle()
     if not body.resolved:
@@ -235,9 +222,7 @@ async def resolve_dead_letter(
         )
     letter = await _replayable_letter(here, caller, id, job)
     cause = body.reason or reason
-    return Settled.model_validate(
-        await dead_letters.resolve(here.log, letter.id, job=letter.job, by=actor(caller), reason=cause)
-    )
+    return await dead_letters.resolve(here.log, letter.id, job=letter.job, by=actor(caller), reason=cause)
 
 
 async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Permission, ...]:
@@ -245,7 +230,6 @@ async def _permitted(here: Components, caller: Principal, run: Run) -> tuple[Per
 
 
 async def _visible_letter(here: Components, caller: Principal, given: str, job: str | None) -> Letter:
-    """Return the dead letter of an id that the caller may see."""
     try:
         letters = [await dead_letters.find(here.log, given, job=job)]
     except SharedId as error:

@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, Final, TypeAlias, cast
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 from urllib.parse import unquote
 
 from fastapi import Depends, Header, Request
@@ -16,8 +16,10 @@ from ....domain.access import Principal
 from ....domain.definition import Text
 from ....ports import Clock, EventLog, History, Projections, StoredLog
 from ....ports.summaries import QueueCounts
+from ....services.agents import AgentRegistry
 from ....services.calculations import Calculations, Calculator, Effort, SharedRead, T, Turns
 from ....services.definition_settings import UnheardStreams
+from ....services.documents import Versioned
 from ....services.health import Finding
 from ....services.health.coordination import Leadership
 from ....services.health.doctor import is_reached
@@ -27,12 +29,12 @@ from ....services.jobs.job_filter import SearchKeys
 from ....services.jobs.job_follower import JobWatch, NextInstants
 from ....services.operations.event_waiter import EventWaiter
 from ....services.operations.task_fetches import TaskFetches
-from ....services.queue_decisions import PausedNames, QueueNames
+from ....services.queue_decisions import PausedNames, QueueDecisions, QueueNames
 from ....services.queues import QueueDetails, Reaches, Sees, count, everything
 from ....services.schedule_density import ScheduleGroups
 from ....services.webhooks import Webhooks
 from ....settings import Settings
-from ..auth.security import principal
+from ..auth.security import actor, principal
 from ..auth.visibility import Visibility, narrowed
 from .problems import Problem, invalid
 
@@ -112,12 +114,29 @@ class Components:
         narrow = partial(narrowed, caller)
         return HoldUpReader(self.log, self.projections, bridged=self.settings.bridged_queues, narrow=narrow)
 
+    @property
+    def agents(self) -> AgentRegistry:
+        return AgentRegistry(self.log, self.projections)
+
+    def queue_decisions(self, caller: Principal) -> QueueDecisions:
+        """Return the decisions on queues, as those of a caller."""
+        return QueueDecisions(self.log, by=actor(caller), room=self.registry.room)
+
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:
         return await self.queue_details(caller.may_see, caller.reaches)
 
     async def _queue_counts(self) -> Mapping[str, QueueCounts]:
         names = [queue.name for queue in await self.queue_details(everything, everything)]
         return dict(zip(names, await count(self.history.summaries, self.clock, names), strict=True))
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def shown_as(kind: type[M], source: object, **others: Any) -> M:  # noqa: ANN401 - any field
+    """Return an answer with the fields of an object by name, and others."""
+    same = {name: getattr(source, name) for name in kind.model_fields if hasattr(source, name)}
+    return kind(**(same | others))
 
 
 def parts_of(request: Request) -> Components:
@@ -143,13 +162,7 @@ async def _calculator(request: Request) -> Calculator:
 
 
 async def until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of some work, and cancel it when the client disconnects.
-
-    The body of the request must have been read.
-
-    Raises:
-        ClientDisconnect: the client disconnected before.
-    """
+    """Return the result of some work; raise `ClientDisconnect` when the client leaves."""
     result = asyncio.create_task(work)
     disconnect = asyncio.create_task(_disconnect(request))
     try:
@@ -179,10 +192,7 @@ ENCODED: Final = "UTF-8''"
 
 
 def _decoded(text: str) -> str:
-    """Return the text of a header, which Starlette has decoded as Latin-1.
-
-    It may be percent-encoded, UTF-8 as `curl` sends it, or Latin-1.
-    """
+    """Return the text of a header: percent-encoded, UTF-8 as `curl` sends it, or Latin-1."""
     if text[: len(ENCODED)].upper() == ENCODED:
         try:
             return unquote(text[len(ENCODED) :], errors="strict")
@@ -230,20 +240,21 @@ def etag(job: Job) -> str:
 
 
 def _has_expected_version(if_match: str | None, version: str | None) -> bool:
-    """Return whether an `If-Match` header permits a change.
-
-    `version`: the `ETag` of the resource; None: the resource does not exist.
-    """
+    """Return whether `If-Match` permits a change; `version`: the `ETag`, or None without a resource."""
     if if_match is None:
         return True
     tags = {tag.strip().removeprefix("W/") for tag in if_match.split(",")}
     return version is not None and not tags.isdisjoint({"*", version})
 
 
-def require_version(if_match: str | None, version: int, resource: str) -> None:
-    """Refuse to change a resource of another version than an `If-Match` header expects."""
-    if not _has_expected_version(if_match, tag := version_tag(version)):
-        raise _failed(resource, tag)
+def version_check(if_match: str | None, resource: str) -> Callable[[Versioned], None]:
+    """Return a check that a declaration has the version that an `If-Match` header expects."""
+
+    def check(newest: Versioned) -> None:
+        if not _has_expected_version(if_match, tag := version_tag(newest.version)):
+            raise _failed(resource, tag)
+
+    return check
 
 
 def version_tag(version: int) -> str:

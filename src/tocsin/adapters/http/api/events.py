@@ -119,10 +119,7 @@ class _Access:
         self._checked_at = asyncio.get_running_loop().time()
 
     async def caller(self) -> Principal | None:
-        """Return the caller with its present permissions; None: it may read no more.
-
-        They are at most `KEEP_ALIVE_S` old.
-        """
+        """Return the caller with permissions at most `KEEP_ALIVE_S` old; None: not permitted."""
         now = asyncio.get_running_loop().time()
         if self._caller is not None and now - self._checked_at >= KEEP_ALIVE_S:
             self._checked_at = now

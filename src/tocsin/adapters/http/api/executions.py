@@ -16,17 +16,24 @@ from ....domain.events import Actor, Attempt, Completed, EventReference, Failed,
 from ....domain.execution import WaitsFor
 from ....domain.execution_record import Status
 from ....domain.ledger import JobNotFound
+from ....domain.quorum import Standing
 from ....ports import ExecutionRow
 from ....ports.queries import ExecutionQuery, ExecutionSort
 from ....services.hold_ups import HoldUp
 from ....services.operations.errors import NotFound
-from ....services.operations.execution_output import MAX_LINES, Line, Progress, output_if_readable, read_output
-from ....services.operations.execution_requests import cancel
+from ....services.operations.execution_output import (
+    MAX_LINES,
+    ExecutionOutput,
+    Progress,
+    output_if_readable,
+    read_output,
+)
+from ....services.operations.execution_requests import Cancellation, cancel
 from ....services.operations.lookup import ExecutionMatch, FanOut, fanned_out, find, read_fan_out
-from ..auth.security import Canceller, HistoryReader, actor, forbidden
+from ..auth.security import Canceller, HistoryReader, actor
 from ..auth.visibility import Run
 from ..middleware.idempotency import IdempotentRoute
-from .dependencies import Cause, Components, Here
+from .dependencies import Cause, Components, Here, shown_as
 from .events import StoredFact
 from .problems import documented
 
@@ -37,21 +44,6 @@ ExecutionId: TypeAlias = Annotated[
 ]
 
 
-_OF_STEP: Final = ("status", "attempt", "started_at", "ended_at", "error", "worker", "duration_ms")
-_OF_RECORD: Final = (
-    "execution_id",
-    "status",
-    "trigger",
-    "scheduled_time",
-    "completed_at",
-    "duration_ms",
-    "attempt",
-    "worker",
-    "error",
-    "shard",
-    "occurrence_id",
-    "start_delay_ms",
-)
 _OF_NO_RUN: Final[dict[str, Any]] = dict.fromkeys(("started_at", "waits_for", "completed_at", "duration_ms", "worker"))
 
 
@@ -102,35 +94,6 @@ class ExecutionStep(BaseModel):
     duration_ms: int | None = None
     progress: Progress | None = None
     """What the step's handler reported last, for as long as it is kept."""
-
-
-class ExecutionLogs(BaseModel, use_attribute_docstrings=True):
-    """Logged lines of an execution, oldest first, and the progress of its steps.
-
-    An execution keeps its last 200 lines, for a limited time. Lines may be lost.
-    """
-
-    execution_id: str
-    job_name: str
-    lines: list[Line]
-    next: int
-    """The place after which the next lines come: pass it as `after`."""
-    is_over: bool
-    """The execution has ended, so that few more lines can come."""
-    progress: dict[str, Progress]
-
-
-class Standing(BaseModel, from_attributes=True):
-    """The acknowledgements of agents that an execution has and needs."""
-
-    received: int
-    needed: int
-    agents: int
-    """The number of agents that the newest proposal names."""
-    proposal: int
-    """The number of the newest proposal; 0: it was not proposed yet."""
-    proposals: int
-    """The number of proposals after which the execution is skipped."""
 
 
 class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
@@ -190,18 +153,15 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
     @classmethod
     def of_fan_out(cls, fanned: Recorded[FannedOut], fan_out: FanOut) -> "ExecutionDetails":
         fact = fanned.message
-        return cls(
-            execution_id=fact.execution_id,
+        return shown_as(
+            cls,
+            fact,
             job_name=fact.job,
             status=fan_out.status,
-            trigger=fact.trigger,
-            scheduled_time=fact.scheduled_time,
             **_OF_NO_RUN,
             held_up_by=[],
             attempt=max((run.attempt for run in fan_out.runs), default=0),
             error=next((run.error for run in fan_out.runs if run.error), None),
-            by=fact.by,
-            definition=fact.definition,
             steps={},
             attempts=[],
             fan_out=fan_out,
@@ -215,18 +175,15 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
         hold_ups: Sequence[HoldUp] = (),
         trace_link: Callable[[str], str | None] = lambda _: None,
     ) -> "ExecutionDetails":
-        """Fold the events of an execution, and add the progress of its steps.
-
-        `trace_link` returns the page of a trace.
-        """
+        """Fold the events of an execution; `trace_link` returns the page of a trace."""
         record = history.fold({}, match.facts)[match.execution_id]
         state = execution.fold(match.facts)
-        standing = execution.acknowledgements(state)
         requested = state.requested
         planned = {step.name: step for step in requested.plan.steps} if requested else {}
         steps = {
-            name: ExecutionStep(
-                **{field: getattr(step, field) for field in _OF_STEP},
+            name: shown_as(
+                ExecutionStep,
+                step,
                 queue=planned[name].queue if name in planned else None,
                 function=planned[name].function if name in planned else None,
                 next_attempt_at=state.steps[name].next_attempt_at if name in state.steps else None,
@@ -236,12 +193,13 @@ class ExecutionDetails(BaseModel, use_attribute_docstrings=True):
             for name, step in record.steps.items()
         }
         trace = trace_context.parse(requested.traceparent) if requested else None
-        return cls(
-            **{field: getattr(record, field) for field in _OF_RECORD},
+        return shown_as(
+            cls,
+            record,
             job_name=record.job,
             started_at=record.shown_start,
             waits_for=match.waits_for,
-            acknowledgements=None if standing is None else Standing.model_validate(standing),
+            acknowledgements=execution.acknowledgements(state),
             held_up_by=list(hold_ups),
             event=requested.event if requested else None,
             by=requested.by if requested else None,
@@ -266,15 +224,6 @@ class ExecutionFacts(BaseModel, use_attribute_docstrings=True):
     facts: list[StoredFact]
     expected: StoredFact | None = None
     """The event that would begin the execution now, if it is requested and not planned yet. It is not stored: its `sequence` is 0."""
-
-
-class Ended(BaseModel, from_attributes=True):
-    """The state of an execution after a cancel request; `changed`: this request changed it."""
-
-    job: str
-    execution_id: str
-    status: str
-    changed: bool
 
 
 @router.get("", operation_id="listExecutions")
@@ -317,18 +266,13 @@ async def get_execution_logs(
         int, Query(ge=0, lt=2**63, description="`next` of the answer before; 0: from the first line.")
     ] = 0,
     limit: Annotated[int, Query(ge=1, le=MAX_LINES)] = MAX_LINES,
-) -> ExecutionLogs:
+) -> ExecutionOutput:
     """List the lines that the handlers of an execution logged.
 
     To follow an execution, ask again with `after` until `is_over`.
     """
     match = await _visible_match(here, caller, id)
-    output = await read_output(here.log, match, after=after, limit=limit, stored=here.stored)
-    return ExecutionLogs(
-        execution_id=match.execution_id,
-        job_name=match.job,
-        **{field: getattr(output, field) for field in ("lines", "next", "is_over", "progress")},
-    )
+    return await read_output(here.log, match, after=after, limit=limit, stored=here.stored)
 
 
 @router.get("/{id}/events", operation_id="getExecutionEvents", responses=documented(404))
@@ -341,22 +285,19 @@ async def get_execution_events(here: Here, caller: HistoryReader, id: ExecutionI
 
 
 @router.post("/{id}/cancel", operation_id="cancelExecution", responses=documented(404, 409))
-async def cancel_execution(here: Here, caller: Canceller, id: ExecutionId, cause: Cause) -> Ended:
+async def cancel_execution(here: Here, caller: Canceller, id: ExecutionId, cause: Cause) -> Cancellation:
     """Cancel an execution that is planned, waits for its lock, or runs.
 
     An execution that has ended does not change. The id of an occurrence that fanned out cancels the executions on all its shards.
     """
     match = await _visible_match(here, caller, id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
-        raise forbidden(caller, Permission.CANCEL)
-    outcome = await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
-    return Ended.model_validate(outcome)
+    await here.visibility.require(caller, Permission.CANCEL, Run.of(match))
+    return await cancel(here.log, id, by=actor(caller), reason=cause, job=match.job)
 
 
 async def _permitted(here: Components, caller: Principal, match: ExecutionMatch) -> list[Permission]:
-    """Return the permissions of a caller on an execution and its present job."""
     permitted = list[Permission]()
-    if await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
+    if await here.visibility.may_see_run(caller, Run.of(match), Permission.CANCEL):
         permitted.append(Permission.CANCEL)
     with suppress(JobNotFound):
         if caller.may_with(Permission.TRIGGER, await here.registry.job(match.job)):

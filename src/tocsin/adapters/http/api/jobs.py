@@ -16,7 +16,7 @@ from .... import subjects
 from ....domain.access import Permission, Principal
 from ....domain.definition import JobDefinition, Name, Text
 from ....domain.events import Defined
-from ....domain.formats import read_job
+from ....domain.formats import read, read_job
 from ....domain.schedule import warnings_at
 from ....services.apply import completed
 from ....services.calculations import Calculator, Effort
@@ -200,13 +200,13 @@ async def list_jobs(
         )
 
     if not filters.runs:
-        return json_answer(await calculate(lambda effort: _written(page(effort))))
+        return json_answer(await calculate(lambda effort: page(effort).model_dump_json().encode()))
     listed = await calculate(page)
     registered = here.registry.last_listed
     runs = await runs_of_jobs(here, caller, [row.name for row in listed.jobs], registered)
     for row in listed.jobs:
         row.runs = runs.get(row.name)
-    return json_answer(await calculate(lambda _: _written(listed)))
+    return json_answer(await calculate(lambda _: listed.model_dump_json().encode()))
 
 
 def _page(
@@ -241,15 +241,8 @@ def _page(
     return JobList(jobs=rows, next=following)
 
 
-def _written(page: JobList) -> bytes:
-    return page.model_dump_json().encode()
-
-
 async def runs_of(here: Components, caller: Principal, job: Job) -> RunCounters | None:
-    """Return the counters of a job.
-
-    None: the caller may see none, or the history cannot be read now.
-    """
+    """Return the counters of a job; None: hidden, or the history cannot be read."""
     try:
         counters = (await runs_of_jobs(here, caller, [job.name], lambda _: job)).get(job.name)
         return None if counters is None else await with_result(here.history, counters)
@@ -423,13 +416,18 @@ async def get_definition(
 
 
 async def definition_of(written: dict[str, Any], here: Components) -> JobDefinition:
-    """Return the definition in a request, with the defaults of the policy and the settings.
-
-    Raises:
-        DefinitionError: the definition is invalid; the error lists every invalid field.
-    """
+    """Return the definition in a request, with the defaults of the policy and the settings."""
     definition = read_job(written, connection=here.settings.execution.default_connection)
     return completed(definition, (await here.registry.policies.newest()).policy, here.settings)
+
+
+async def definitions_of(written: list[dict[str, Any]], here: Components, calculate: Calculator) -> list[JobDefinition]:
+    """Return the definitions in a request, as `definition_of` returns one."""
+    policy = (await here.registry.policies.newest()).policy
+    connection = here.settings.execution.default_connection
+    return await calculate(
+        lambda _: [completed(each, policy, here.settings) for each in read({"jobs": written}, connection=connection)]
+    )
 
 
 async def define(

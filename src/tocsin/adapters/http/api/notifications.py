@@ -1,6 +1,5 @@
 """`/v1/notifications`: notifications and their delivery, and `/v1/silences`: list, start and end silences of notifications."""
 
-from datetime import datetime
 from typing import Annotated, Final, Self
 
 from fastapi import APIRouter, Path, Query
@@ -8,7 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from ....domain.access import Permission, Principal
 from ....domain.definition import Name, Timeout
-from ....domain.events import Actor, Silence
+from ....domain.events import Silence
 from ....domain.ledger import JobNotFound
 from ....domain.silence import LONGEST_S, MAX_TAG
 from ....ports.queries import MAX_NOTIFICATIONS, USUAL_LIMIT, NotificationQuery
@@ -50,23 +49,9 @@ async def list_notifications(
     return NotificationList(notifications=seen, next=page.cursor)
 
 
-class ListedSilence(BaseModel, use_attribute_docstrings=True):
+class ListedSilence(Silence):
     """A silence in a list."""
 
-    id: str
-    """The id of the silence (UUIDv7)."""
-    job: str | None
-    """The job; null: any."""
-    tag: str | None
-    """A tag that the job has; null: any."""
-    since: datetime
-    """The time (UTC) at which it began."""
-    until: datetime
-    """The time (UTC) at which it ends."""
-    by: Actor | None
-    """The identity that started it."""
-    reason: str
-    """The reason that was given."""
     permitted: tuple[Permission, ...] = ()
     """`cancel`, if the caller may end it."""
 
@@ -81,15 +66,12 @@ class SilenceRequest(BaseModel):
     """A silence to start: of a job, a tag or all jobs."""
 
     job: Name | None = None
-    """The job."""
     tag: Annotated[str, Field(min_length=1, max_length=MAX_TAG)] | None = None
     """A tag that the jobs have."""
     all: bool = False
-    """Silence all jobs."""
     duration: Annotated[Timeout, Field(le=LONGEST_S)]
     """How long it lasts: seconds, or a text such as `2h`."""
     reason: Annotated[ReasonText, Field(min_length=1)]
-    """The reason, recorded in the event."""
 
     @model_validator(mode="after")
     def _names_one(self) -> Self:

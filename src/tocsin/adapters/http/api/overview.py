@@ -12,14 +12,13 @@ from ....domain.definition import Name, Text
 from ....domain.events import AgentFact, DefinitionFact, Message, QueueFact, Recorded, SilencesDefined, Voided
 from ....domain.execution_record import Status
 from ....services import overview
-from ....services.agents import AgentRegistry
 from ....services.changes import Change, ChangeFilter, ChangeType, changes
 from ....services.health.status import UNAVAILABLE
 from ....services.jobs import Job, JobStatus
-from ....services.overview import FailingJob, Instant, Rate, WaitingExecution
+from ....services.overview import FailingJob, Instant, Rate, Waiting
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns, sees_agent
-from .dependencies import Calculate, Components, Here
+from .dependencies import Calculate, Components, Here, shown_as
 
 MAX_LONGEST: Final = 10
 MAX_JOBS: Final = 100
@@ -43,13 +42,6 @@ class RunningExecutions(BaseModel):
     longest: list[RunningExecution]
 
 
-class WaitingExecutions(BaseModel, from_attributes=True):
-    """The number of examined executions that wait for something, and the oldest of them."""
-
-    count: int = 0
-    examples: list[WaitingExecution] = []
-
-
 class Waits(BaseModel, use_attribute_docstrings=True):
     """Open executions by the reason for which they wait."""
 
@@ -57,11 +49,11 @@ class Waits(BaseModel, use_attribute_docstrings=True):
     """The number of executions of which no worker has started a step."""
     examined: int
     """The number of open executions, those that were scheduled first, whose state the counts below include."""
-    lock: WaitingExecutions = WaitingExecutions()
-    worker: WaitingExecutions = WaitingExecutions()
-    dependency: WaitingExecutions = WaitingExecutions()
-    acknowledgements: WaitingExecutions = WaitingExecutions()
-    delay: WaitingExecutions = WaitingExecutions()
+    lock: Waiting = Waiting()
+    worker: Waiting = Waiting()
+    dependency: Waiting = Waiting()
+    acknowledgements: Waiting = Waiting()
+    delay: Waiting = Waiting()
 
 
 class FailingJobs(BaseModel):
@@ -162,7 +154,7 @@ async def get_overview(here: Here, caller: HistoryReader, calculate: Calculate) 
         running=RunningExecutions(
             count=len(of_open.running),
             longest=[
-                RunningExecution(execution_id=head.execution_id, job=head.job_name, started_at=head.started_at)
+                shown_as(RunningExecution, head, job=head.job_name)
                 for head in sorted(of_open.running, key=lambda head: head.started_at or head.scheduled_time)[
                     :MAX_LONGEST
                 ]
@@ -218,7 +210,7 @@ async def get_outcomes(
     return Outcomes(
         jobs={
             name: [
-                JobOutcome.model_validate(head, from_attributes=True)
+                shown_as(JobOutcome, head)
                 for head in heads
                 if await sees(name, head.definition, head.status, head.completed_at or head.scheduled_time)
             ]
@@ -232,10 +224,7 @@ def _is_seen(caller: Principal, job: Job | None) -> bool:
 
 
 async def _leader(here: Components, caller: Principal, now: datetime) -> list[LeaderLease] | None:
-    """Return the leases.
-
-    None: they cannot be read now, or the caller is bound to namespaces.
-    """
+    """Return the leases; None: unknown now, or the caller is bound to namespaces."""
     if caller.is_bound:
         return None
     try:
@@ -243,13 +232,7 @@ async def _leader(here: Components, caller: Principal, now: datetime) -> list[Le
     except UNAVAILABLE:
         return None
     return [
-        LeaderLease(
-            stage=lease.name,
-            holder=lease.holder,
-            renewed_at=lease.renewed_at,
-            ends_at=lease.ends_at,
-            is_overdue=lease.lateness(now) is not None,
-        )
+        shown_as(LeaderLease, lease, stage=lease.name, is_overdue=lease.lateness(now) is not None)
         for lease in leadership.leases
     ]
 
@@ -327,7 +310,7 @@ class _SeesChange:
 
     async def _sees_agents(self, name: str) -> bool:
         if self._agents is None:
-            known = await AgentRegistry(self._here.log, self._here.projections).agents()
+            known = await self._here.agents.agents()
             hidden = {agent.name for agent in known if not sees_agent(self._caller, agent)}
             self._agents = frozenset(agent.name for agent in known) - hidden
         return name in self._agents

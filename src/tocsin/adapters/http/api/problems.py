@@ -1,21 +1,25 @@
 """Problems: the answers to failed requests as RFC 9457 problem details."""
 
+import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from http import HTTPStatus
-from typing import Annotated, Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, get_args, get_origin, get_type_hints
 
-from fastapi import Request
+from fastapi import Request, params
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, JsonValue
+from pydantic import BaseModel, Field, JsonValue, ValidationError, create_model
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from .... import telemetry
 from ....domain.definition import MAX_PROBLEMS, DefinitionError, DefinitionProblem, shorten, show
 from ....domain.errors import TocsinError
+from ....domain.formats.document import listed, nearest
 from ....domain.ledger import JobNotFound
 from ....domain.namespaces import WrongNamespaces
 from ....domain.schedule import ScheduleError
@@ -26,18 +30,7 @@ from ....ports.queries import InvalidQuery
 from ....services.calculations import ServerBusy
 from ....services.daily_room import DailyQuotaUsed
 from ....services.event_feeds import TooManyReaders
-from ....services.operations.errors import (
-    Ambiguous,
-    FetchTooLarge,
-    InvalidResult,
-    JobTooLarge,
-    MatcherUnavailable,
-    NotAnId,
-    NotFound,
-    OperationError,
-    ResultTooLarge,
-    TooManyFetches,
-)
+from ....services.operations import errors as of_operations
 from ....subjects import DecodeError
 from ...extras import is_redis_error
 
@@ -75,7 +68,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "not-found": ProblemKind(
         404,
         "The resource does not exist, or the caller is not permitted to see it. List the collection to find it.",
-        (JobNotFound, NotFound),
+        (JobNotFound, of_operations.NotFound),
     ),
     "method-not-allowed": ProblemKind(405, "The path exists without this method. Read the `Allow` header."),
     "conflict": ProblemKind(409, "Another request changed the same state. Read it again and retry.", (OutdatedState,)),
@@ -85,10 +78,10 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "ambiguous-id": ProblemKind(
         409,
         "Several resources have this id, or ids that begin with it. Name the job, or the complete id.",
-        (Ambiguous,),
+        (of_operations.Ambiguous,),
     ),
     "not-possible": ProblemKind(
-        409, "The current state does not allow the operation. The detail says why.", (OperationError,)
+        409, "The current state does not allow the operation. The detail says why.", (of_operations.OperationError,)
     ),
     "queue-not-matched": ProblemKind(
         409, "Workers over HTTP cannot take the tasks of a queue whose transport is `mq`. Name another queue."
@@ -102,7 +95,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "too-large": ProblemKind(
         413,
         "The body or a field is larger than the server accepts. Send less.",
-        (ResultTooLarge, FetchTooLarge, JobTooLarge),
+        (of_operations.ResultTooLarge, of_operations.FetchTooLarge, of_operations.JobTooLarge),
     ),
     "batch-size-exceeded": ProblemKind(
         413, "The request has more jobs than the server accepts at once. Send several requests."
@@ -120,7 +113,7 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "invalid-request": ProblemKind(
         422,
         "A field of the request is invalid. Correct the fields that `errors` names. Paths of the Open Job Spec answer 400.",
-        (RequestValidationError, InvalidQuery, InvalidResult, NotAnId),
+        (RequestValidationError, InvalidQuery, of_operations.InvalidResult, of_operations.NotAnId),
     ),
     "invalid-statement": ProblemKind(
         422,
@@ -165,12 +158,12 @@ PROBLEMS: Final[Mapping[str, ProblemKind]] = {
     "matcher-unavailable": ProblemKind(
         503,
         "No process with the stage `matcher` gives tasks to workers. Start it, and retry after `Retry-After` seconds.",
-        (MatcherUnavailable,),
+        (of_operations.MatcherUnavailable,),
     ),
     "too-many-fetches": ProblemKind(
         503,
         "As many fetches as the matcher allows wait for tasks. Retry after `Retry-After` seconds.",
-        (TooManyFetches,),
+        (of_operations.TooManyFetches,),
     ),
     "too-many-readers": ProblemKind(
         503,
@@ -229,10 +222,7 @@ class ProblemDetails(BaseModel, use_attribute_docstrings=True):
 
 
 class Problem(TocsinError):
-    """A failed request, with its answer.
-
-    `kind` is a key of `PROBLEMS`, and also the error's `code`.
-    """
+    """A failed request with its answer; `kind`: a key of `PROBLEMS`, also the `code`."""
 
     is_momentary: ClassVar[bool] = False
     """A request with the same `Idempotency-Key` is handled again at once, and may find the effect of this request."""
@@ -398,3 +388,76 @@ def input_error(details: Mapping[str, Any]) -> FieldError:
 def as_line(error: FieldError) -> str:
     value = f" is {error.value}" if error.value is not None else ""
     return f"`{error.field}`{value}: {error.right}"
+
+
+# A request with an unknown query parameter is rejected, so that no filter is silently ignored. The answer lists the invalid values of
+# known parameters too; FastAPI would check these only later.
+
+MAX_REPORTED: Final = 10
+"""A request head has room for thousands of names."""
+
+
+def check_query(request: Request) -> None:
+    """Check that the endpoint of a request declares every query parameter."""
+    if not request.scope["query_string"]:
+        return
+    endpoint = request.scope.get("endpoint")
+    known = parameters(endpoint) if endpoint is not None else ()
+    unknown = [name for name in request.query_params if name not in known][:MAX_REPORTED]
+    if not unknown:
+        return
+    unknown_errors = tuple(_error(name, request.query_params[name], known) for name in unknown)
+    lines = [f"query parameter `{error.field}`: {error.right}" for error in unknown_errors]
+    wrong = tuple(_invalid(_model(endpoint), request.query_params)) if endpoint is not None else ()
+    raise Problem(422, "invalid-request", "\n".join([*lines, *map(as_line, wrong)]), (*unknown_errors, *wrong))
+
+
+@cache
+def parameters(endpoint: Callable[..., Any]) -> tuple[str, ...]:
+    """Return the names of the query parameters that a handler declares, sorted.
+
+    FastAPI's own list is not public, and its OpenAPI document takes seconds to generate.
+    """
+    return tuple(sorted(_model(endpoint).model_fields))
+
+
+@cache
+def _model(endpoint: Callable[..., Any]) -> type[BaseModel]:
+    """Return a model of the query parameters that a handler declares, each with its limits."""
+    defaults = {name: parameter.default for name, parameter in inspect.signature(endpoint).parameters.items()}
+    fields = dict[str, Any]()
+    for name, hint in get_type_hints(endpoint, include_extras=True).items():
+        query = next((data for data in getattr(hint, "__metadata__", ()) if isinstance(data, params.Query)), None)
+        if query is None:
+            continue
+        kind = get_args(hint)[0]
+        if isinstance(kind, type) and issubclass(kind, BaseModel):
+            fields.update({key: (field.annotation, field) for key, field in kind.model_fields.items()})
+        else:
+            is_required = defaults[name] is inspect.Parameter.empty
+            fields[query.alias or name] = (hint, ... if is_required else defaults[name])
+    return create_model("Query", **fields)
+
+
+def _invalid(model: type[BaseModel], query: QueryParams) -> Iterator[FieldError]:
+    values = {
+        name: query.getlist(name)
+        if any(get_origin(part) is list for part in (field.annotation, *get_args(field.annotation)))
+        else query[name]
+        for name, field in model.model_fields.items()
+        if name in query
+    }
+    try:
+        model.model_validate(values)
+    except ValidationError as error:
+        for details in error.errors():
+            yield input_error({**details, "loc": ("query", *details["loc"])})
+
+
+def _error(name: str, value: str, known: tuple[str, ...]) -> FieldError:
+    similar = nearest(name, known)
+    if similar:
+        hint = f"did you mean `{similar}`?"
+    else:
+        hint = f"the parameters here are {listed(known)}" if known else "there are none here"
+    return FieldError(field=shorten(name), value=show(value), right=f"unknown query parameter; {hint}")

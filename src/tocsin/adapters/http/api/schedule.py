@@ -1,19 +1,19 @@
 """`/v1/schedule`, `/v1/explain` and `/v1/schedule/density`: occurrences, explanations and jobs that fire together."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Response
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ....domain.definition import upstream_jobs
-from ....domain.schedule import DstPolicy, explain
+from ....domain.schedule import DstPolicy, Explanation, explain
 from ....services.calculations import Effort
 from ....services.jobs import Job
-from ....services.schedule_density import DensityBucket, Herd, Suggestion, density
+from ....services.schedule_density import ScheduleDensity, density
 from ..auth.security import Reader
 from .dependencies import Calculate, Here
 from .jobs import json_answer
@@ -80,7 +80,6 @@ async def get_schedule(
 
 
 def _page(jobs: Sequence[Job], now: datetime, until: datetime, limit: int, effort: Effort) -> bytes:
-    """Return the JSON of the first jobs, as many as one answer may have."""
     listed = 0
     rows = list[JobFireTimes]()
     last: str | None = None
@@ -126,26 +125,17 @@ class ExplainRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """Number of occurrences to list."""
 
 
-class LocalInstant(BaseModel):
-    """An instant in UTC and in the schedule's timezone."""
-
-    utc: datetime
-    local: datetime
-
-
-class ScheduleExplanation(BaseModel, use_attribute_docstrings=True):
+@dataclass(frozen=True, slots=True)
+class ScheduleExplanation(Explanation):
     """The meaning of a schedule."""
 
-    text: str
-    timezone: str
-    meaning: str
-    expressions: list[str]
-    next: list[LocalInstant]
-    clock_changes: list[str]
-    warnings: list[str]
-    timezone_database: str
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+
     truncated: bool
     """`next` has fewer occurrences than requested, because they take more than a second to calculate."""
+
+
+_EXPLANATION: Final = TypeAdapter(ScheduleExplanation)
 
 
 @router.post("/explain", operation_id="explainSchedule", response_model=ScheduleExplanation)
@@ -163,27 +153,12 @@ def _explanation(body: ExplainRequest, now: datetime, effort: Effort) -> bytes:
         is_truncated = effort.is_spent()
         return is_truncated
 
-    explanation: dict[str, Any] = asdict(
-        explain(body.schedule, body.timezone, now, dst=body.dst, n=body.count, is_enough=is_enough)
-    )
-    return ScheduleExplanation.model_validate(explanation | {"truncated": is_truncated}).model_dump_json().encode()
+    found = explain(body.schedule, body.timezone, now, dst=body.dst, n=body.count, is_enough=is_enough)
+    same = {field.name: getattr(found, field.name) for field in fields(found)}
+    return _EXPLANATION.dump_json(ScheduleExplanation(**same, truncated=is_truncated))
 
 
-class ScheduleDensity(BaseModel, use_attribute_docstrings=True):
-    """The instants of all jobs from now on."""
-
-    start: datetime
-    until: datetime
-    buckets: list[DensityBucket]
-    herds: list[Herd]
-    """The 20 largest herds. Jobs that fire more than once a minute are in none."""
-    suggestions: list[Suggestion]
-    """Up to 50 schedules that would make the herds smaller."""
-    truncated: bool
-    """The calculation takes longer than a second, and leaves out the jobs with the rarest schedules.
-
-    Or the server has just started, and has not read all jobs yet.
-    """
+_DENSITY: Final = TypeAdapter(ScheduleDensity)
 
 
 @router.get("/schedule/density", operation_id="getScheduleDensity", response_model=ScheduleDensity)
@@ -210,6 +185,6 @@ async def get_schedule_density(
     def answer(effort: Effort) -> bytes:
         groups, is_complete = here.schedule_groups.seen(jobs, caller.may_see, effort)
         found = density(groups, now, window, buckets, threshold, effort, is_complete=is_complete)
-        return ScheduleDensity.model_validate(asdict(found)).model_dump_json().encode()
+        return _DENSITY.dump_json(found)
 
     return json_answer(await calculate(answer))

@@ -16,7 +16,6 @@ from ....domain.definition import JobDefinition
 from ....domain.ledger import JobNotFound
 from ....domain.statements import Select, ShowCreateJob, ShowJobs, Statement, read_statements
 from ....ports import ExecutionRow, LogUnavailable
-from ....services.agents import AgentRegistry
 from ....services.jobs import Check, Job
 from ....services.operations.errors import NotFound
 from ....services.operations.lookup import ExecutionMatch
@@ -83,7 +82,7 @@ async def run_sql(
         by=actor(caller),
         reason=body.reason or reason,
         list_runs=lambda query: here.history.executions(replace(query, namespaces=caller.reached)),
-        list_agents=AgentRegistry(here.log, here.projections).agents,
+        list_agents=here.agents.agents,
         calculate=calculate,
         traceparent=traceparent,
     )
@@ -149,8 +148,7 @@ class CallerRights(Rights):
         if not await self._here.visibility.may_see_run(self._caller, run):
             raise NotFound(f"no execution has the id {match.execution_id!r}")
         self._require(Permission.CANCEL, Permission.REGISTER)
-        if not await self._here.visibility.permits(self._caller, Permission.CANCEL, run):
-            raise forbidden(self._caller, Permission.CANCEL)
+        await self._here.visibility.require(self._caller, Permission.CANCEL, run)
 
     @override
     def sees(self, job: Job) -> bool:

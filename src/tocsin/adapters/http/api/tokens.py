@@ -3,7 +3,7 @@
 Answers to a creation are not kept for repeated requests, because they hold the token.
 """
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Response
@@ -11,14 +11,13 @@ from pydantic import BaseModel, Field, StringConstraints
 
 from ....domain import duration
 from ....domain.access import NO_TASKS, WORKER_QUEUE, Binding, Permission, Role
-from ....domain.events import Actor
 from ....domain.identity import IdentityKind
 from ....domain.namespaces import NamespaceName, is_within
 from ....services.namespaces import Namespaces
 from ....services.operations.errors import NotFound
 from ..auth.security import Administrator, Caller, actor
-from ..auth.tokens import StoredToken, Tokens
-from .dependencies import Components, Here
+from ..auth.tokens import Token, Tokens
+from .dependencies import Components, Here, shown_as
 from .problems import documented, invalid
 
 MAX_NAMES: Final = 1_000
@@ -45,27 +44,7 @@ class TokenRequest(BaseModel, extra="forbid", use_attribute_docstrings=True):
     """The namespaces to which the token is bound; null: the whole installation."""
 
 
-class Token(BaseModel, use_attribute_docstrings=True):
-    """A token without its secret."""
-
-    id: str
-    identity: str
-    roles: list[Role]
-    queues: list[str]
-    functions: list[str]
-    namespaces: list[str] | None
-    """The namespaces to which the token is bound; null: the whole installation."""
-    created_at: datetime
-    created_by: Actor | None
-    expires_at: datetime | None
-
-    @classmethod
-    def of(cls, stored: StoredToken) -> "Token":
-        """Return a stored token without its hash."""
-        return cls.model_validate({**stored.model_dump(exclude={"hash"}), "roles": sorted(stored.roles)})
-
-
-class CreatedToken(Token, use_attribute_docstrings=True):
+class CreatedToken(Token):
     """A new token with its secret."""
 
     token: str
@@ -88,7 +67,7 @@ class TokenRevoked(BaseModel):
 @router.get("/tokens", operation_id="listTokens")
 async def list_tokens(here: Here, _: Administrator) -> TokenList:
     """List the tokens without their secrets."""
-    return TokenList(tokens=[Token.of(stored) for stored in await _tokens(here).list()])
+    return TokenList(tokens=[Token(**dict(stored)) for stored in await _tokens(here).list()])
 
 
 @router.post("/tokens", status_code=201, operation_id="createToken")
@@ -103,7 +82,7 @@ async def create_token(here: Here, caller: Administrator, body: TokenRequest, re
     token, stored = await _tokens(here).create(
         body.identity, body.roles, binding=binding, namespaces=body.namespaces, lifetime=lifetime, by=actor(caller)
     )
-    return CreatedToken(**dict(Token.of(stored)), token=token)
+    return CreatedToken(**dict(stored), token=token)
 
 
 @router.delete("/tokens/{id}", operation_id="revokeToken", responses=documented(404))
@@ -135,13 +114,9 @@ async def get_me(caller: Caller) -> Me:
 
     Without authentication, every caller is an administrator.
     """
-    return Me(
-        identity=caller.identity,
-        kind=caller.kind,
-        roles=sorted(caller.roles),
-        namespaces=None if caller.namespaces is None else sorted(caller.namespaces),
-        permissions=sorted(caller.permissions),
-    )
+    namespaces = None if caller.namespaces is None else sorted(caller.namespaces)
+    sorted_ = {"roles": sorted(caller.roles), "permissions": sorted(caller.permissions), "namespaces": namespaces}
+    return shown_as(Me, caller, **sorted_)
 
 
 def _tokens(here: Components) -> Tokens:

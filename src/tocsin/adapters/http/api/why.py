@@ -1,5 +1,6 @@
 """`/v1/jobs/{name}/why` explains an occurrence, and `/v1/stats` counts executions."""
 
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
@@ -7,81 +8,38 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Query, Response
 from pydantic import AwareDatetime, BaseModel, Field, TypeAdapter, WithJsonSchema
 
-from ....domain import formats
-from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
-from ....domain.replay import Gap, Verdict
 from ....domain.what_if import WhatIfReport
 from ....ports.queries import in_utc
-from ....services.apply import completed
-from ....services.explain import Answer, BackfilledRun, ExplainReader, Outcome
-from ....services.overview import ExecutionStats, RecoveryStats, statistics
+from ....services.explain import Answer, ExplainReader
+from ....services.overview import Statistics, statistics
 from ....services.what_if import MAX_JOBS, MAX_SLOTS, Question, WhatIf
 from ..auth.security import HistoryReader
 from ..auth.visibility import VisibleRuns
 from .dependencies import Calculate, Here
 from .events import StoredFact
-from .jobs import JobName, json_answer
+from .jobs import JobName, definitions_of, json_answer
 from .problems import documented
 
 router = APIRouter(prefix="/v1", tags=["inquiries"])
 
 
-class Why(BaseModel, use_attribute_docstrings=True):
+@dataclass(frozen=True, slots=True)
+class Why(Answer):
     """The decision on an occurrence, with the events that led to it."""
 
-    job: str
-    at: datetime
-    timezone: str
-    verdict: Verdict
-    schedule: str | None
-    definition: int
-    """The sequence of the definition in force at that time."""
-    local_exists: bool
-    """false: the requested local time does not exist on that day."""
-    skipped_local: datetime | None
-    repeated: bool
-    before: datetime | None
-    after: datetime | None
-    since: datetime | None
-    by: Actor | None
-    reason: str | None
-    count: int
-    late_by: float
-    """Seconds from the occurrence to the decision."""
-    exclusion: str | None
-    """The calendar or the blackout of the job that excludes it, in words."""
-    moved_to: datetime | None
-    """The occurrence to which its time of day moves, because its own day is excluded."""
-    caught_up: bool
-    gap: Gap | None
-    """A period without a leading ticker."""
-    outcome: Outcome | None
-    execution_id: str | None
-    backfills: list[BackfilledRun]
-    """The executions that backfills ran for the occurrence."""
-    facts: list[StoredFact]
+    facts: tuple[StoredFact, ...] = ()  # type: ignore[assignment] # as the API shows them
 
     @classmethod
     def of(cls, answer: Answer) -> "Why":
-        fields = {name: getattr(answer, name) for name in cls.model_fields if name != "facts"}
-        return cls(**fields, facts=[StoredFact.of(recorded) for recorded in answer.facts])
+        values = {field.name: getattr(answer, field.name) for field in fields(answer)}
+        return cls(**values | {"facts": tuple(map(StoredFact.of, answer.facts))})
 
 
 class WhyAnswers(BaseModel):
     """The answer, or two answers if the job's timezone had the time twice."""
 
     answers: list[Why]
-
-
-class StatisticsAnswer(BaseModel, use_attribute_docstrings=True, from_attributes=True):
-    """Counts of the executions that were scheduled from `since` to `until`, and of their recoveries."""
-
-    since: datetime
-    """Later than requested if there are too many executions."""
-    until: datetime
-    executions: ExecutionStats
-    recoveries: RecoveryStats
 
 
 @router.get("/jobs/{name}/why", operation_id="explainInstant", responses=documented(404))
@@ -127,7 +85,7 @@ async def get_statistics(
     job: Annotated[
         str | None, Query(min_length=1, max_length=255, description="Count only this job. The default is all jobs.")
     ] = None,
-) -> StatisticsAnswer:
+) -> Statistics:
     """Count the executions that workers received (with any outcome), lost executions, and recoveries.
 
     Only those that the caller may see. They come from the history, which lags a moment and has archived executions too.
@@ -139,9 +97,8 @@ async def get_statistics(
     now = await here.log.now()
     await here.registry.jobs()
     sees = VisibleRuns(here.visibility, caller, here.registry.last_listed)
-    return StatisticsAnswer.model_validate(
-        await statistics(here.history.summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached)
-    )
+    summaries = here.history.summaries
+    return await statistics(summaries, since=begin, now=now, job=job, sees=sees, namespaces=caller.reached)
 
 
 MAX_QUEUES: Final = 1_000
@@ -172,13 +129,7 @@ async def ask_what_if(here: Here, caller: HistoryReader, calculate: Calculate, b
     Nothing is registered or changed. The answer is calculated from the recorded triggers, durations, pauses and absences of
     the ticker. It regards no job that the caller may not see: under the name of such a job, the past is empty.
     """
-    policy = (await here.registry.policies.newest()).policy
-    definitions = await calculate(
-        lambda _: tuple(
-            completed(definition, policy, here.settings)
-            for definition in formats.read({"jobs": body.jobs}, connection=here.settings.execution.default_connection)
-        )
-    )
+    definitions = tuple(await definitions_of(body.jobs, here, calculate))
     jobs = [job for job in await here.registry.jobs() if caller.may_see(job)] if body.capacity else []
     question = Question(definitions, body.since, body.until, body.capacity)
     async with here.what_ifs.turn(caller.party):

@@ -30,6 +30,10 @@ MAX_SECONDS: Final = 5.0
 """Time for a whole answer. The timeouts of the client limit only each pause within it."""
 
 
+_HEADERS: Final = {"Accept": "application/json", "Accept-Encoding": "identity"}
+"""Uncompressed, so that a few received bytes cannot expand to many."""
+
+
 class ProviderUnavailable(TocsinError):
     """The identity provider's keys cannot be fetched, so no token can be verified."""
 
@@ -50,30 +54,23 @@ async def read_json(
     """
     name = shorten(url, 300)
     try:
-        async with asyncio.timeout(MAX_SECONDS):
-            status, body = await _read_bounded(http, method, url, data, auth)
-        document = json.loads(body)
+        async with (
+            asyncio.timeout(MAX_SECONDS),
+            http.stream(method, url, headers=_HEADERS, data=data, auth=auth) as answer,
+        ):
+            body = bytearray()
+            async for chunk in answer.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_RESPONSE_BYTES:
+                    break
+        document = json.loads(body) if len(body) <= MAX_RESPONSE_BYTES else None
     except TimeoutError as error:
         raise ProviderUnavailable(f"{name}: no response within {MAX_SECONDS:g} seconds") from error
     except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError) as error:
         raise ProviderUnavailable(f"{name}: {error!r}") from error
     if not isinstance(document, dict):
-        raise ProviderUnavailable(f"{name}: the response is not a JSON object")
-    return status, document
-
-
-async def _read_bounded(
-    http: httpx.AsyncClient, method: str, url: str, data: Mapping[str, str] | None, auth: httpx.BasicAuth | None
-) -> tuple[int, bytes]:
-    # Uncompressed, so that a few received bytes cannot expand to many.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    body = bytearray()
-    async with http.stream(method, url, headers=headers, data=data, auth=auth) as answer:
-        async for chunk in answer.aiter_bytes():
-            body += chunk
-            if len(body) > MAX_RESPONSE_BYTES:
-                raise ValueError(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
-    return answer.status_code, bytes(body)
+        raise ProviderUnavailable(f"{name}: the response is no JSON object of at most {MAX_RESPONSE_BYTES} bytes")
+    return answer.status_code, document
 
 
 KEYS_TTL_S: Final = 300.0
@@ -101,12 +98,7 @@ class IdentityProvider:
         self._fetching = asyncio.Lock()
 
     async def verify(self, token: str) -> Principal:
-        """Return the identity of a token with its permissions.
-
-        Raises:
-            InvalidToken: the issuer, the audience, the validity period or the signature is wrong.
-            ProviderUnavailable: the keys cannot be fetched.
-        """
+        """Return the identity of a token with its permissions; errors as `claims`."""
         claims = await self.claims(token, self._auth.audience, self._auth.identity_claim)
         identity = claims[self._auth.identity_claim]
         if not isinstance(identity, str) or not 0 < len(identity) <= MAX_IDENTITY or not identity.isprintable():
@@ -205,11 +197,7 @@ class IdentityProvider:
             self._fetched_at = now
 
     async def configuration(self) -> dict[str, Any]:
-        """Read the provider's OpenID configuration.
-
-        Raises:
-            ProviderUnavailable: the provider does not send it.
-        """
+        """Read the OpenID configuration of the provider, or raise `ProviderUnavailable`."""
         issuer = (self._auth.iam_url or "").rstrip("/")
         return await self._get(f"{issuer}/.well-known/openid-configuration")
 
@@ -261,7 +249,6 @@ def _texts(claim: object) -> tuple[str, ...]:
 TOKEN_CHECK_S: Final = 5.0
 """Interval of the check whether the first token was created."""
 ADMIN_IDENTITY: Final = "admin-token"
-"""The identity of callers with `auth.admin_token`."""
 
 
 class Authentication:

@@ -19,8 +19,7 @@ from ....domain.events import Actor
 from ....domain.ledger import JobNotFound
 from ....ports import LogUnavailable
 from ....services.jobs import Check, Job
-from ..api.problems import Problem
-from ..api.query_check import check_query
+from ..api.problems import Problem, check_query
 from ..middleware.rate_limit import RateLimit
 from . import session
 from .authentication import Authentication, ProviderUnavailable
@@ -38,11 +37,7 @@ _bearer = HTTPBearer(
 
 
 async def principal(request: Request) -> Principal:
-    """Authenticate the caller once per request, and count the request against its rate.
-
-    Raises:
-        Problem: the caller is not authenticated, or exceeds its rate.
-    """
+    """Authenticate the caller once per request, and count the request against its rate."""
     known: Principal | None = getattr(request.state, "principal", None)
     if known is None:
         known = request.state.principal = await counted(request, _authenticated(request))
@@ -117,11 +112,7 @@ async def _by_header(request: Request) -> Principal:
 
 
 async def by_session(request: Request) -> Principal:
-    """Return the caller of a request with a session cookie.
-
-    Raises:
-        Problem: the session is not accepted, or does not permit the request.
-    """
+    """Return the caller of a request with a session cookie."""
     try:
         token = session.session_token(request)
     except InvalidToken as error:
@@ -132,11 +123,7 @@ async def by_session(request: Request) -> Principal:
 
 
 async def by_token(request: Request, token: str) -> Principal:
-    """Return the caller with a token.
-
-    Raises:
-        Problem: the token is not accepted, or cannot be verified now.
-    """
+    """Return the caller with a token."""
     source = source_of(request)
     try:
         caller = await cast("Authentication", request.app.state.authenticator).authenticate(token)
@@ -163,12 +150,6 @@ def forbidden(caller: Principal, permission: Permission) -> Problem:
     """Return the answer to a caller without a permission."""
     roles = ", ".join(sorted(caller.roles)) or "none"
     return refusal(f"the request requires the permission `{permission}`; the roles of this token are: {roles}")
-
-
-def not_bound(caller: Principal, queue: str) -> Problem:
-    """Return the answer to a fetch from a queue outside the token."""
-    bound = ", ".join(map(repr, caller.binding.queues)) or "none"
-    return refusal(f"this token does not permit to fetch from the queue {queue!r}; its queues are: {bound}")
 
 
 def outside_namespaces(caller: Principal, what: str, name: str) -> Problem:
@@ -207,12 +188,7 @@ def _host_of(origin: str) -> str | None:
 
 
 async def permitted_to(request: Request, *permissions: Permission) -> Principal:
-    """Return the caller if it has one of the permissions, or if none is named.
-
-    Raises:
-        Problem: the caller is not authenticated, lacks the permissions, or exceeds its rate; or the query has an
-            unknown parameter.
-    """
+    """Return the caller if it has one of the permissions, or if none is named."""
     caller = await principal(request)
     if permissions and not any(caller.may(permission) for permission in permissions):
         raise forbidden(caller, permissions[0])
@@ -231,8 +207,7 @@ TRIGGERS: Final = (Permission.TRIGGER, Permission.REGISTER)
 """Each of them permits triggering runs."""
 
 
-async def _installation_reader(request: Request, _: Annotated[object, Security(_bearer)]) -> Principal:
-    caller = await permitted_to(request, Permission.READ)
+async def _installation_reader(caller: Annotated[Principal, Depends(_may(Permission.READ))]) -> Principal:
     if caller.is_bound:
         detail = "the answer is about the whole installation, and this token is bound to namespaces"
         raise refusal(f"{detail}. Use a token without a namespace", "outside-namespace")
@@ -262,11 +237,7 @@ def actor(caller: Principal) -> Actor:
 
 
 def visible(caller: Principal, job: Job) -> Job:
-    """Return the job if the caller may see it.
-
-    Raises:
-        JobNotFound: the caller may not see it. The answer is the same as for a job that does not exist.
-    """
+    """Return a job that the caller may see; a hidden job counts as missing."""
     if not caller.may_see(job):
         raise JobNotFound(job.name)
     return job
@@ -292,9 +263,6 @@ def defining(caller: Principal, definition: JobDefinition) -> Check:
     """Return a check of the caller's right to give a job a definition.
 
     A job that runs a program or a statement, before or after, needs the permission `external` too.
-
-    Raises:
-        Problem: the job or a queue of its steps is outside the namespaces of the caller.
     """
     require_within(caller, definition)
     is_permitted = permitted(caller, Permission.REGISTER)

@@ -25,7 +25,6 @@ MAX_AGE_S: Final = 43_200
 MAX_COOKIE_BYTES: Final = 4_096
 """Size of a cookie with its attributes that every browser keeps."""
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Methods that change nothing."""
 ORIGIN: Final = re.compile(r"https?://(?P<authority>(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?)")
 """An origin as browsers write it: nothing before the host, and nothing after the port."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._-]+")
@@ -119,11 +118,7 @@ def require_own_origin(request: Request) -> None:
 
 
 def store(request: Request, response: Response, token: str) -> None:
-    """Let the browser keep a session.
-
-    Raises:
-        Problem: the token is too large for a cookie.
-    """
+    """Let the browser keep a session."""
     response.set_cookie(
         cookie_name(request), token, MAX_AGE_S, secure=is_secure(request), httponly=True, samesite="strict"
     )

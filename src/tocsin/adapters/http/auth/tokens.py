@@ -8,11 +8,11 @@ import hashlib
 import hmac
 import secrets
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, PlainSerializer
 
 from ....domain.access import NO_TASKS, Binding, Role
 from ....domain.errors import TocsinError
@@ -34,25 +34,30 @@ class InvalidToken(TocsinError):
     code = "invalid-token"
 
 
-class StoredToken(BaseModel, frozen=True, extra="ignore"):
-    """The stored part of a token."""
+class Token(BaseModel, frozen=True, extra="ignore", use_attribute_docstrings=True):
+    """A token without its secret."""
 
     id: str
     identity: str
-    roles: frozenset[Role]
+    roles: Annotated[frozenset[Role], PlainSerializer(sorted, return_type=list[Role])]
     queues: tuple[str, ...] = ()
     """The queues of a worker."""
     functions: tuple[str, ...] = ("*",)
-    """The functions of a worker (`access.Binding`)."""
+    """The functions of a worker."""
     namespaces: tuple[str, ...] | None = None
-    """The namespaces to which the token is bound; None: the whole installation."""
-    hash: str
+    """The namespaces to which the token is bound; null: the whole installation."""
     created_at: datetime
     created_by: Actor | None = None
     expires_at: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
+
+
+class StoredToken(Token):
+    """A token with the hash of its secret."""
+
+    hash: str
 
 
 class Tokens:
@@ -72,7 +77,7 @@ class Tokens:
         namespaces: Collection[str] | None = None,
         lifetime: timedelta | None = None,
         by: Actor | None = None,
-    ) -> tuple[str, StoredToken]:
+    ) -> tuple[str, Token]:
         """Create a token. Return it, which cannot be shown again, and its stored part.
 
         `binding` limits the role of a worker, and `namespaces` all roles; None: the whole installation.
@@ -94,7 +99,7 @@ class Tokens:
         await self._projections.put(Bucket.TOKENS, token_id, stored.model_dump_json().encode(), expect=0)
         return f"{PREFIX}{token_id}_{secret}", stored
 
-    async def list(self) -> list[StoredToken]:
+    async def list(self) -> Sequence[Token]:
         entries = (await self._projections.entries(Bucket.TOKENS)).values()
         return sorted((StoredToken.model_validate_json(value) for value in entries), key=lambda token: token.created_at)
 
@@ -106,11 +111,7 @@ class Tokens:
         return True
 
     async def verify(self, token: str) -> StoredToken:
-        """Return the stored part of a valid token.
-
-        Raises:
-            InvalidToken: the token is unknown, revoked or expired.
-        """
+        """Return the stored part of a valid token, or raise `InvalidToken`."""
         token_id, _, secret = token.removeprefix(PREFIX).partition("_")
         stored = await self._stored(token_id) if is_id(token_id) else None
         # Compared even if the id is unknown, so that the response time does not reveal which ids exist.

@@ -23,7 +23,7 @@ from ....ports import Clock, DeadLetterRow, EventLog, ExecutionRow
 from ....services.jobs import Job, MaySee
 from ....services.operations.dead_letters import Letter
 from ....services.operations.lookup import ExecutionMatch
-from .security import outside_namespaces, refusal
+from .security import forbidden, outside_namespaces, refusal
 
 VIEWERS_TTL_S: Final = 2.0
 """How long the newest definition of a job stays cached while a list of events or rows is filtered."""
@@ -111,10 +111,7 @@ class Visibility:
         """The runs of executions and dead letters, by their scope."""
 
     async def may_see(self, caller: Principal, job: str) -> bool:
-        """Check that a caller may see a job by its newest definition.
-
-        A job that was never defined is visible to every reader.
-        """
+        """Check that a caller may see a job; every reader sees an undefined job."""
         if caller.may(Permission.ADMINISTER):
             return True
         return caller.reaches(job) and _sees(caller, await self._newest_of(job))
@@ -127,10 +124,6 @@ class Visibility:
         """Check that a caller may register a job under a name.
 
         The name of a deleted job that named viewers stays with its creator, its owner and administrators.
-
-        Raises:
-            Problem: the name is outside the namespaces of the caller, whether a job has it or not, or it belonged to a hidden job of another
-                owner.
         """
         if not caller.reaches(job):
             raise outside_namespaces(caller, "job", job)
@@ -146,9 +139,6 @@ class Visibility:
         """Check that a caller may see the jobs on which a job depends.
 
         These are also the jobs whose ends start it. Its executions would show when these jobs run, and whether they fail.
-
-        Raises:
-            Problem: one of them is hidden from the caller.
         """
         require_reached_dependencies(caller, definition)
         for field, job in referenced_jobs(definition):
@@ -161,10 +151,7 @@ class Visibility:
     def seen_definitions(
         self, caller: Principal, definitions: Sequence[Recorded[events.DefinitionFact]]
     ) -> frozenset[int]:
-        """Return the sequences of the definitions of a job that a caller sees.
-
-        A caller sees what ran under a definition by the same rule as `may_see_run`.
-        """
+        """Return the sequences of the definitions that a caller sees, as `may_see_run` does."""
         known = {
             recorded.sequence: definition
             for recorded in definitions
@@ -179,9 +166,10 @@ class Visibility:
             if _sees(caller, definition) and (definition.registered_at != newest.registered_at or _sees(caller, newest))
         )
 
-    async def permits(self, caller: Principal, permission: Permission, run: Run) -> bool:
+    async def require(self, caller: Principal, permission: Permission, run: Run) -> None:
         """Check that a caller has a permission for an execution or a dead letter."""
-        return await self.may_see_run(caller, run, permission)
+        if not await self.may_see_run(caller, run, permission):
+            raise forbidden(caller, permission)
 
     async def may_see_run(self, caller: Principal, run: Run, permission: Permission | None = None) -> bool:
         """Check that a caller may see a run, and has a permission for it."""
@@ -194,11 +182,8 @@ class Visibility:
         return is_seen and (permission is None or _may(caller, permission, definitions[-1]))
 
     async def permits_replay(self, caller: Principal, run: Run) -> bool:
-        """Check that a caller may replay a dead letter.
-
-        The replay runs by the newest definition, which may be of another registration of the name.
-        """
-        if not await self.permits(caller, Permission.REPLAY, run):
+        """Check that a caller may replay a dead letter, also by the newest definition."""
+        if not await self.may_see_run(caller, run, Permission.REPLAY):
             return False
         newest = None if caller.may(Permission.ADMINISTER) else await self._newest_of(run.job)
         return _may(caller, Permission.REPLAY, newest)
@@ -285,11 +270,7 @@ class Visibility:
 
 
 def require_reached_dependencies(caller: Principal, definition: JobDefinition) -> None:
-    """Check that a job depends on jobs in the namespaces of a caller alone.
-
-    Raises:
-        Problem: one of them is not, whether it is registered or not.
-    """
+    """Check that a job depends on jobs in the namespaces of a caller alone."""
     for field, job in referenced_jobs(definition):
         if not caller.reaches(job):
             raise refusal(
@@ -342,10 +323,7 @@ def narrowed(caller: Principal, agents: Sequence[AgentRecord]) -> Sequence[Agent
 
 
 def _as_seen(caller: Principal, agent: AgentRecord) -> AgentRecord:
-    """Return an agent without grants of queues that the caller does not reach.
-
-    An operator may have stored them for its name.
-    """
+    """Return an agent without grants of queues that the caller does not reach."""
     if not caller.is_bound or agent.grants is None:
         return agent
     return agent.model_copy(update={"grants": [grant for grant in agent.grants if caller.reaches(grant.queue)]})

@@ -84,16 +84,9 @@ def _accepts_gzip(request: Request) -> bool:
     weights = dict[str, float]()
     for part in ",".join(request.headers.getlist("Accept-Encoding")).split(","):
         coding, _, parameter = part.partition(";")
-        weights[coding.strip().lower()] = _weight(parameter)
+        weight = _WEIGHT.fullmatch(parameter.strip() or "q=1")
+        weights[coding.strip().lower()] = float(weight[1]) if weight else 0.0
     return weights.get("gzip", weights.get("*", 0.0)) > 0
-
-
-def _weight(parameter: str) -> float:
-    """Return the weight of a coding, such as `q=0.5`; 0 if it cannot be read."""
-    if not parameter.strip():
-        return 1.0
-    weight = _WEIGHT.fullmatch(parameter.strip())
-    return float(weight[1]) if weight else 0.0
 
 
 @cache

@@ -1,4 +1,4 @@
-"""`/console/sign-in` and `/console/callback`: sign in through the identity provider.
+"""`/console/sign-in` and `/console/callback`: sign in through the identity provider; `/console/session`: with a token.
 
 The cookie of an attempt is SameSite=Lax, because the provider's page leads the browser back. The session's cookie is Strict: a
 browser does not send it with the navigation that began at the provider. So the callback answers with a page that opens the
@@ -9,17 +9,19 @@ import hmac
 import re
 from html import escape
 from http import HTTPStatus
-from typing import Annotated, Final
+from typing import Annotated, Final, cast
 
 from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from .... import telemetry
+from ....domain.access import Principal
 from ..api.problems import Problem
 from ..auth import session
-from ..auth.authentication import ProviderUnavailable
+from ..auth.authentication import Authentication, ProviderUnavailable
 from ..auth.code_flow import CodeFlow, SignInAttempt, SignInFailed, reason_of
-from ..auth.security import LOOPBACK_NAMES, count_request, source_of
+from ..auth.security import LOOPBACK_NAMES, by_session, by_token, count_request, counted, source_of, unauthenticated
 from .files import CONTENT_SECURITY_POLICY, HOME
 
 COOKIE: Final = "tocsin-sign-in"
@@ -110,7 +112,6 @@ def _flow(request: Request) -> CodeFlow:
 
 
 def _attempt(request: Request, state: str) -> SignInAttempt | None:
-    """Return the attempt of this browser, if the provider answers it."""
     cookies = session.cookies(request, COOKIE)
     attempt = SignInAttempt.read(cookies[0]) if len(cookies) == 1 else None
     if attempt is None or not hmac.compare_digest(attempt.state.encode(), state.encode()):
@@ -119,7 +120,6 @@ def _attempt(request: Request, state: str) -> SignInAttempt | None:
 
 
 def _redirect_url(request: Request) -> str:
-    """Return the URL to which the provider leads the browser back."""
     public: str | None = request.app.state.public_url
     if public is None:
         if request.url.hostname not in LOOPBACK_NAMES:
@@ -144,3 +144,77 @@ def _page(status: int, head: str, body: str) -> Response:
         f"<body>{body}</body></html>"
     )
     return HTMLResponse(document, status, {"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+
+
+SESSION: Final = HOME + "/session"
+
+
+class Session(BaseModel):
+    """The session of a browser."""
+
+    required: bool
+    """Whether requests need a token."""
+    signed_in: bool
+    provider: bool
+    """Whether the browser can sign in through the identity provider."""
+    csrf_token: str | None = None
+
+
+class SignIn(BaseModel, extra="forbid"):
+    """The request to sign in."""
+
+    token: str
+
+
+@router.get(SESSION)
+async def get_session(request: Request, response: Response) -> Session:
+    """Show whether the browser has a session, and remove a cookie that is not accepted."""
+    token = None
+    if session.cookies(request):
+        try:
+            await counted(request, by_session(request))
+        except Problem as problem:
+            if problem.kind != "unauthenticated":
+                raise
+            session.clear(request, response)
+        else:
+            token = session.session_token(request)
+    return await _shown(request, token)
+
+
+@router.post(SESSION)
+async def sign_in(request: Request, body: SignIn, response: Response) -> Session:
+    """Verify a token, and let the browser keep it."""
+    session.require_own_origin(request)
+    token = body.token.strip()
+    await counted(request, _checked(request, token))
+    session.store(request, response, token)
+    return await _shown(request, token)
+
+
+@router.delete(SESSION, status_code=204)
+async def sign_out(request: Request, response: Response) -> None:
+    """Let the browser forget its session."""
+    session.require_own_origin(request)
+    if session.cookies(request):
+        try:
+            await counted(request, by_session(request))
+        except Problem as problem:
+            if problem.kind == "csrf-token":
+                raise
+    session.clear(request, response)
+
+
+async def _checked(request: Request, token: str) -> Principal:
+    if not session.is_token(token):
+        raise unauthenticated("the token is not accepted: it has a character that no token has", error="invalid_token")
+    return await by_token(request, token)
+
+
+async def _shown(request: Request, token: str | None) -> Session:
+    return Session(
+        required=await cast("Authentication", request.app.state.authenticator).is_required(),
+        signed_in=token is not None,
+        provider=request.app.state.code_flow is not None,
+        csrf_token=session.csrf_token(token) if token else None,
+    )

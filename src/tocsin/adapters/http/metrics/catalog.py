@@ -28,10 +28,7 @@ class Metric:
         return f"{prefix if self.is_hip_62 else OWN_PREFIX}_{self.name}"
 
     def family(self, prefix: str, samples: Iterable[tuple[tuple[str, ...], *tuple[Any, ...]]]) -> Family:
-        """Return the family with some samples.
-
-        A sample has the labels and a number; a sample of a histogram has buckets and a sum.
-        """
+        """Return the family with samples: labels and a number, or buckets and a sum."""
         family: Any = _FAMILIES[self.kind](self.full_name(prefix), self.meaning, labels=self.labels)
         for labels, *numbers in samples:
             family.add_metric(labels, *numbers)

@@ -82,7 +82,6 @@ def gauge(
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 REFRESH_INTERVAL_S: Final = 5.0
-"""How long the metrics are cached."""
 _LOCK: Final = "scheduler.lock."
 
 _log = telemetry.get_logger("tocsin.metrics")
@@ -218,10 +217,7 @@ class Metrics:
 
 
 def _of_status(status: Status, prefix: str, shown: Collection[str]) -> list[Family]:
-    """Return the gauges; a part that did not answer has none.
-
-    `shown`: the queues with series of their own.
-    """
+    """Return the gauges; a part that did not answer has none. `shown`: queues with series."""
 
     def age(since: datetime | None) -> float:
         return 0.0 if since is None else max(0.0, (status.at - since).total_seconds())

@@ -34,7 +34,6 @@ from .rate_limit import MemoryRateLimit
 
 HEADER: Final = "Idempotency-Key"
 ANSWER_LIFETIME: Final = timedelta(hours=24)
-"""How long an answer is stored."""
 MAX_KEY: Final = 256
 MAX_ANSWER_BYTES: Final = 700_000
 """Size of a stored answer. A value of the store may have 1 MiB, and JSON grows when it is nested in JSON."""
@@ -90,9 +89,6 @@ class Answers:
         """Return the answer to a request of an account.
 
         `do` computes it. Its argument says whether an earlier try may have had an effect, and when the key was first used.
-
-        Raises:
-            Problem: the key belongs to another request, or the first request is still running.
         """
         claim, start = Answer(fingerprint=fingerprint, claimed_at=self._clock.now()), self._clock.monotonic()
         entry: tuple[bytes, int] | None = None

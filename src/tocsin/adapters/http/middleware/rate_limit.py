@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from .... import telemetry
 from ....ports import Clock
@@ -37,16 +37,8 @@ class Allowance(NamedTuple):
         return cls(wait, burst, int(tokens), max(0.0, (1 - tokens) / rate))
 
 
-class RateLimit(Protocol):
-    """Counts requests by identity."""
-
-    async def take(self, key: str) -> Allowance:
-        """Take a token from a bucket."""
-        ...
-
-
 class MemoryRateLimit:
-    """A `RateLimit` that counts the requests of this copy."""
+    """Counts the requests of this copy by identity."""
 
     def __init__(self, clock: Clock, *, rate: float, burst: int) -> None:
         """Permit `rate` requests per second on average, and `burst` at once."""
@@ -56,7 +48,7 @@ class MemoryRateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # key -> (tokens left, time)
 
     async def take(self, key: str, cost: int = 1) -> Allowance:
-        """See `RateLimit`; a request may take several tokens."""
+        """Take a token from a bucket; a request may take several."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(key, (float(self._burst), now))
         tokens = min(self._burst, tokens + (now - at) * self._rate)
@@ -69,9 +61,9 @@ class MemoryRateLimit:
 
 
 class RedisRateLimit:
-    """A `RateLimit` for all copies; without Redis each copy counts its own requests."""
+    """Counts the requests of all copies; without Redis each copy counts its own requests."""
 
-    def __init__(self, redis: "Redis", fallback: RateLimit, *, prefix: str, rate: float, burst: int) -> None:
+    def __init__(self, redis: "Redis", fallback: MemoryRateLimit, *, prefix: str, rate: float, burst: int) -> None:
         """Begin keys with `prefix`, which separates installations that share a Redis."""
         from redis.exceptions import RedisError  # noqa: PLC0415 - Redis belongs to an extra
 
@@ -91,6 +83,9 @@ class RedisRateLimit:
             )
             return await self._fallback.take(key)
         return Allowance.of(float(wait), float(left), rate=self._rate, burst=self._burst)
+
+
+RateLimit: TypeAlias = MemoryRateLimit | RedisRateLimit
 
 
 @asynccontextmanager

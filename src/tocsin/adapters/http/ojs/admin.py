@@ -14,10 +14,9 @@ from ....domain.events import JobState
 from ....domain.execution_record import Status
 from ....ports import recorded_upto
 from ....ports.summaries import QueueCounts
-from ....services.agents import REMEDY_OF_MQ, AgentRegistry
+from ....services.agents import REMEDY_OF_MQ
 from ....services.operations.errors import NotFound
 from ....services.operations.event_waiter import EXECUTIONS
-from ....services.queue_decisions import QueueDecisions
 from ....services.queues import PERIOD, QueueDetails, count, find, purge
 from ....subjects import Stream
 from ..api.agents import require_reached
@@ -37,15 +36,7 @@ SUMMARY: Final = (
     *("started_at", "completed_at", "cancelled_at", "discarded_at", "workflow_id"),
 )
 """The fields of a job in a list."""
-TIMES: Final = (
-    "created_at",
-    "enqueued_at",
-    "started_at",
-    "scheduled_at",
-    "completed_at",
-    "cancelled_at",
-    "discarded_at",
-)
+TIMES: Final = ("enqueued_at", *(name for name in SUMMARY if name.endswith("_at")))
 PURGED: Final = ["available"]
 """The states of the jobs that a purge covers."""
 CATCH_UP_PAUSES_S: Final = (0.01, 0.02, 0.04, 0.08)
@@ -334,8 +325,7 @@ async def purge_queue(here: Here, caller: SharedOperator, name: QueueName, body:
     if body.get("older_than") is not None:
         raise refused("older_than", "must be absent: a purge covers all jobs that wait", body["older_than"])
     known = await here.queues(caller)
-    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
-    purged = await purge(decisions, find(checked_name(caller, name), known), reason=reason)
+    purged = await purge(here.queue_decisions(caller), find(checked_name(caller, name), known), reason=reason)
     return {"purged_count": (purged.waiting or 0) if purged.changed else 0, "states": PURGED}
 
 
@@ -348,7 +338,7 @@ async def stats(here: Here, caller: Reader) -> Json:
     known = {queue.name for queue in await here.queues(caller)}
     await soon_current(here)
     counts = [counts for name, counts in (await here.queue_counts.answer()).items() if name in known]
-    agents = seen_agents(caller, await AgentRegistry(here.log, here.projections).agents())
+    agents = await _workers(here, caller)
     return {
         "queues": len(known),
         "workers": len(agents),
@@ -416,7 +406,7 @@ async def quiet(here: Here, caller: SharedOperator, worker_id: WorkerId, reason:
     if record.kind == "mq":
         raise Problem(409, "conflict", f"worker {worker_id} does not register, so it cannot be drained. {REMEDY_OF_MQ}")
     await require_reached(here, caller, worker_id)
-    registry, take = AgentRegistry(here.log, here.projections), here.registry.room.of_caller(caller.reached)
+    registry, take = here.agents, here.registry.room.of_caller(caller.reached)
     if record.kind == "http":
         changed = await registry.switch(worker_id, enabled=False, by=actor(caller), reason=reason, take=take)
         return {"id": worker_id, "state": "quiet", "changed": changed}
@@ -434,7 +424,7 @@ async def _worker(here: Components, caller: Principal, worker_id: str) -> AgentR
 
 
 async def _workers(here: Components, caller: Principal) -> list[AgentRecord]:
-    return seen_agents(caller, await AgentRegistry(here.log, here.projections).agents())
+    return seen_agents(caller, await here.agents.agents())
 
 
 def _worker_item(record: AgentRecord) -> Json:

@@ -1,35 +1,46 @@
 """Requests on several jobs: `/ojs/v1/jobs/batch` (ojs-http-binding §9.2) and `/ojs/v1/jobs/bulk` (ojs-bulk-operations).
 
+`/ojs/v1/workers/ack/batch` reports several as completed, an extension.
+
 The jobs of one request are stored as one atomic batch of the log. With an idempotency key, their ids are made from the key,
 so that a repeated request finds the jobs that were enqueued, also if the process died before it answered.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
 from fastapi import Request, Response
+from pydantic import JsonValue
 from typing_extensions import override
 
+from .... import subjects
+from ....domain import execution
 from ....domain.access import Principal
 from ....domain.errors import TocsinError
 from ....domain.events import Enqueued
-from ....ports import MAX_TOGETHER
+from ....domain.execution import Status
+from ....domain.task_fetch import MAX_COUNT
+from ....ports import MAX_TOGETHER, LogUnavailable
+from ....services.operations import lookup, worker_answers
+from ....services.operations.lookup import ExecutionMatch
+from ....services.operations.task_fetches import Held, Holder
+from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, Traceparent
 from ..api.problems import FieldError, Problem, problem_of
-from ..auth.security import Replayer, Triggerer, actor
+from ..auth.security import Replayer, TaskWorker, Triggerer, actor
 from ..middleware.idempotency import IdempotentRoute, request_name
-from . import dead_letters, envelope, job_filter, jobs, protocol
+from . import dead_letters, envelope, job_filter, jobs, protocol, workers
 from .job_filter import Selection
 from .job_view import Json
 from .jobs import Batch, Outcome, Undecided, enqueue_all, enqueue_each, of_job
 from .protocol import Body, as_error, not_kept_if_retryable, ojs_router, read_object, refused
 
 MAX_BATCH: Final = MAX_TOGETHER
-"""The number of jobs of a request."""
 BATCH_SIZE: Final = "X-OJS-Batch-Size"
 MAX_BATCH_SIZE: Final = "X-OJS-Max-Batch-Size"
 AT_ONCE: Final = 32
@@ -38,10 +49,7 @@ SUMMARY: Final = ("id", "type", "state", "queue", "scheduled_at", "created_at", 
 
 
 class BulkRoute(IdempotentRoute):
-    """A route whose key may also be the field `idempotency_key` of the body (ojs-bulk-operations §11.3).
-
-    The body of a path without `bulk` has no such field.
-    """
+    """A route with a key in a `bulk` body as `idempotency_key` (ojs-bulk-operations §11.3)."""
 
     @override
     async def key_of(self, request: Request) -> tuple[str, object]:
@@ -321,3 +329,94 @@ def status_of_items(total: int, failed: int, *, success: HTTPStatus = HTTPStatus
     if not failed:
         return success
     return HTTPStatus.UNPROCESSABLE_ENTITY if failed == total else HTTPStatus.MULTI_STATUS
+
+
+ack_router = ojs_router(workers.PREFIX, 413)
+MAX_ID_LENGTH: Final = 512
+"""Characters of the id of a job: an execution and a step."""
+_ACKS: Final[Json] = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": MAX_COUNT,
+    "items": {"type": "object", "properties": {"job_id": {"type": "string"}, "result": {}}, "required": ["job_id"]},
+}
+
+
+@ack_router.post(
+    "/ack/batch",
+    operation_id="ackJobs",
+    responses=PARTIAL,
+    openapi_extra=protocol.body_schema("acks", acks=_ACKS, worker_id={"type": "string"}),
+)
+async def ack_jobs(here: Here, caller: TaskWorker, response: Response, body: Body) -> Json:
+    """Report that several jobs completed, with the outcome of each (an extension)."""
+    holder, acks = workers.holder_of(caller, body), _acks(body)
+    found = await _held_each(here, [id_ for id_, _ in acks], holder)
+    held = [(claim, result) for claim, (_, result) in zip(found, acks, strict=True) if isinstance(claim, Held)]
+    reported = iter(await worker_answers.complete_each(here.log, held, key=here.report_key, arrivals=here.arrivals))
+    outcomes = [(claim, next(reported) if isinstance(claim, Held) else claim) for claim in found]
+    errors = [outcome for _, outcome in outcomes if isinstance(outcome, Exception)]
+    if errors and all(isinstance(error, LogUnavailable) for error in errors) and len(errors) == len(outcomes):
+        raise errors[0]
+    items = [
+        _ack_item(index, id_, claim, outcome)
+        for index, ((id_, _), (claim, outcome)) in enumerate(zip(acks, outcomes, strict=True))
+    ]
+    failed = sum(item["status"] == "failed" for item in items)
+    response.status_code = status_of_items(len(items), failed)
+    return {"total": len(items), "acknowledged": len(items) - failed, "failed": failed, "items": items}
+
+
+def _acks(body: Json) -> list[tuple[str, JsonValue]]:
+    given = body.get("acks")
+    if not isinstance(given, list) or not 1 <= len(given) <= MAX_COUNT:
+        raise refused("acks", f"must be an array of 1 to {MAX_COUNT} objects with a `job_id`")
+    earlier = set[str]()
+    for index, each in enumerate(given):
+        if not isinstance(each, dict) or not isinstance(each.get("job_id"), str) or not each["job_id"]:
+            raise refused(f"acks[{index}].job_id", "must be the id of a job")
+        if unknown := each.keys() - {"job_id", "result"}:
+            raise refused(f"acks[{index}].{min(unknown)}", "is no field of an ack")
+        if len(each["job_id"]) > MAX_ID_LENGTH:  # the answer repeats it
+            raise refused(f"acks[{index}].job_id", f"has more than {MAX_ID_LENGTH} characters")
+        if each["job_id"] in earlier:
+            raise refused(f"acks[{index}].job_id", "is there twice; a job has one result")
+        earlier.add(each["job_id"])
+    return [(each["job_id"], each.get("result")) for each in given]
+
+
+async def _held_each(here: Components, ids: Sequence[str], holder: Holder) -> list[Held | TocsinError]:
+    """Return the lease of each job, or why it has none, usually with one read."""
+    scopes = [
+        subjects.execution(subjects.ANY, id_.partition(":")[0]) for id_ in ids if lookup.is_id(id_.partition(":")[0])
+    ]
+    facts: dict[str, Sequence[Any]] = {}
+    if scopes:
+        with suppress(subjects.DecodeError):  # perhaps of a newer version: then each job is read on its own
+            facts = dict(zip(scopes, (await here.log.load_each(*scopes)).facts, strict=True))
+
+    async def held(id_: str) -> Held | TocsinError:
+        execution_id = id_.partition(":")[0]
+        known = lookup.of_one_job(facts.get(subjects.execution(subjects.ANY, execution_id), ()), execution_id)
+        match = None
+        if known and execution.fold(known).status is Status.ADMITTED:
+            match = ExecutionMatch(subjects.job_of(known[0].subject), execution_id, tuple(known))
+        try:
+            return await workers.held_of(here, id_, holder, known=match)
+        except TocsinError as error:
+            return error
+
+    return await asyncio.gather(*map(held, ids))
+
+
+def _ack_item(index: int, id_: str, claim: Held | TocsinError, outcome: Answered | Exception) -> Json:
+    if isinstance(claim, Held) and not isinstance(outcome, Exception):
+        try:
+            progress = workers.completed(id_, claim, outcome)
+        except Problem as problem:
+            outcome = problem
+        else:
+            return {"index": index, "job_id": id_, "status": "acknowledged", **progress}
+    assert isinstance(outcome, Exception)  # noqa: S101 - for the type checker
+    error = as_error(problem_of(outcome)).model_dump(exclude_none=True)
+    return {"index": index, "job_id": id_, "status": "failed", "error": error}

@@ -93,10 +93,6 @@ async def retry_job(here: Components, caller: Principal, request: Request, job_i
     """Run a permanently failed job again, and return it.
 
     A request with an idempotency key that ran the job again before, which the answer may not say, runs it no second time.
-
-    Raises:
-        Problem: no job has this id, the caller may not run it again, or no stage started it.
-        OperationError: it is no dead letter, or was run again already.
     """
     match, name = await _replayable(here, caller, job_id), request_name(request)
     key = None if name is None else name.name
@@ -206,13 +202,7 @@ async def of_request(here: Components, job: str, execution_id: str, key: str) ->
 
 
 async def begun(here: Components, job: str, execution_id: str, name: str) -> Sequence[Recorded[Message]]:
-    """Return the events of a retry after a stage started it.
-
-    `name`: what was retried, for the error.
-
-    Raises:
-        NotStarted: no stage started it.
-    """
+    """Return the events of a retry after a stage started it; `name`: for the error."""
     events = await event_waiter.until(here.log, subjects.execution(job, execution_id), execution_requests.has_begun)
     if not events:
         detail = f"{name} is stored for a retry, but no stage has started it yet. Check that the stages run"

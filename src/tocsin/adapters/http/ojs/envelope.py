@@ -2,14 +2,14 @@
 
 Several documents of the specification place the same field differently, and all of them are read: queue, times and policies
 inside `options` or next to it (`options` wins), intervals in ISO 8601 or in milliseconds, times with a zone or relative to
-now (`+PT5S`). The models say which values are valid; `RULES` says how an invalid one is answered.
+now (`+PT5S`). The models say which values are valid, and the descriptions of their fields answer the others.
 """
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -33,15 +33,13 @@ from ....domain.task_fetch import MAX_LEASE_S
 from ....domain.text import utc_text
 from ....domain.trace_context import parse as parse_traceparent
 from ....settings import Archive
-from ..api.problems import FieldError, Problem
+from ..api.problems import FieldError, Problem, as_line
 from ..auth.security import outside_namespaces
-from .job_policies import RATE_REQUIREMENTS, UNIQUE_REQUIREMENTS, InvalidPolicy, RatePolicy, UniquePolicy
+from .job_policies import InvalidPolicy, RatePolicy, UniquePolicy
 
 QUEUE: Final = WORKER_QUEUE
-MAX_PRIORITY: Final = 100
 PRIORITIES: Final[Mapping[str, int]] = {"HIGH": 3, "NORMAL": 2, "LOW": 1}
 """The named priorities (L4-PRI-003)."""
-MAX_ATTEMPTS: Final = 100
 MAX_TYPE_LENGTH: Final = 200
 JITTER: Final = 0.5
 """`jitter: true` of ojs-retry §5.1: a delay between half and one and a half times as long."""
@@ -74,12 +72,6 @@ _MANAGED: Final = frozenset(
     }
 )
 """Fields that the server manages: ignored if a client sends them, who could otherwise pass for the server."""
-_POLICIES: Final[Mapping[str, Mapping[str, str]]] = {
-    "retry": {},
-    "unique": UNIQUE_REQUIREMENTS,
-    "rate_limit": RATE_REQUIREMENTS,
-}
-"""Objects in an envelope, and the requirements of their fields; those of `retry` are in `RULES`."""
 _Backoff: TypeAlias = Literal["exponential", "linear", "polynomial", "constant", "none"]
 
 
@@ -106,25 +98,46 @@ def _seconds(milliseconds: float) -> float:
     return milliseconds / 1000
 
 
-_Instant: TypeAlias = Annotated[datetime, BeforeValidator(_instant)]
-_Milliseconds: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(gt=0, le=MAX_LEASE_S)]
-_Interval: TypeAlias = Annotated[float, BeforeValidator(duration.parse)]
-_IntervalMs: TypeAlias = Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.MAX_DURATION_S)]
+_Instant: TypeAlias = Annotated[
+    Annotated[datetime, BeforeValidator(_instant)] | None,
+    Field(description="must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)"),
+]
+_Milliseconds: TypeAlias = Annotated[
+    Annotated[float, AfterValidator(_seconds), Field(gt=0, le=MAX_LEASE_S)] | None,
+    Field(description="must be a number of milliseconds, more than 0 and at most a year"),
+]
+_Interval: TypeAlias = Annotated[
+    Annotated[float, BeforeValidator(duration.parse)] | None,
+    Field(description="must be an ISO 8601 duration, e.g. `PT1S`"),
+]
+_IntervalMs: TypeAlias = Annotated[
+    Annotated[float, AfterValidator(_seconds), Field(ge=0, le=duration.MAX_DURATION_S)] | None,
+    Field(description="must be a number of milliseconds, at most ten years"),
+]
+_Object: TypeAlias = Annotated[dict[str, Any], Field(description="must be an object")]
+PENDING: Final = "must be false or absent: activation of pending jobs is not supported"
+"""Such a job must not run before its activation, so the option cannot be ignored."""
 
 
-class _Retry(BaseModel, strict=True):
-    """A retry policy (ojs-retry §3)."""
+class _Retry(BaseModel, strict=True, use_attribute_docstrings=True):
+    """A retry policy (ojs-retry §3). The text of a field says which values are valid."""
 
-    max_attempts: int = Field(default=3, ge=0, le=MAX_ATTEMPTS)
+    max_attempts: int = Field(default=3, ge=0, le=100)
+    """must be an integer from 0 to 100"""
     backoff_coefficient: float = Field(default=2.0, ge=1, allow_inf_nan=False)
+    """must be a number, at least 1"""
     backoff_strategy: _Backoff = "exponential"
+    """must be one of exponential, linear, polynomial, constant, none"""
     jitter: bool = True
+    """must be true or false"""
     on_exhaustion: Literal["discard", "dead_letter"] = "discard"
+    """must be `discard` or `dead_letter`"""
     non_retryable_errors: list[str] = []
-    initial_interval_ms: _IntervalMs | None = None
-    initial_interval: _Interval | None = None
-    max_interval_ms: _IntervalMs | None = None
-    max_interval: _Interval | None = None
+    """must be an array of strings"""
+    initial_interval_ms: _IntervalMs = None
+    initial_interval: _Interval = None
+    max_interval_ms: _IntervalMs = None
+    max_interval: _Interval = None
 
     @model_validator(mode="before")
     @classmethod
@@ -147,85 +160,41 @@ class _Retry(BaseModel, strict=True):
         )
 
 
-class _Envelope(BaseModel, strict=True):
+class _Envelope(BaseModel, strict=True, use_attribute_docstrings=True):
     """A pushed job. Fields of `options` are moved next to it before validation (`_flattened`)."""
 
-    options: dict[str, Any] = {}
+    options: _Object = {}
     id: str | None = Field(default=None, pattern=_UUID_V7)
+    """must be a UUIDv7 in lower case"""
     type: str = Field(pattern=_TYPE, max_length=MAX_TYPE_LENGTH)
-    priority: Annotated[int, BeforeValidator(_named)] = Field(default=0, ge=-MAX_PRIORITY, le=MAX_PRIORITY)
-    visibility_timeout_ms: _Milliseconds | None = None
-    start_at: _Instant | None = None
-    expires_at: _Instant | None = None
+    """must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"""
+    priority: Annotated[int, BeforeValidator(_named)] = Field(default=0, ge=-100, le=100)
+    """must be an integer from -100 to 100, or one of HIGH, NORMAL, LOW"""
+    visibility_timeout_ms: _Milliseconds = None
+    start_at: _Instant = None
+    expires_at: _Instant = None
     retry: _Retry | None = None
+    """must be an object"""
     unique: UniquePolicy | None = None
+    """must be an object"""
     rate_limit: RatePolicy | None = None
-    pending: None = None
+    """must be an object"""
+    pending: None = Field(default=None, description=PENDING)
     args: list[Any]
+    """must be an array"""
     queue: str = Field(default="default", pattern=f"^{QUEUE.pattern}$")
-    timeout_ms: _Milliseconds | None = None
+    """must be lower-case letters, digits, hyphens and dots, and must not start with a hyphen or a dot"""
+    timeout_ms: _Milliseconds = None
     timeout: float | None = Field(default=None, gt=0, le=MAX_LEASE_S)
+    """must be a number of seconds, more than 0 and at most a year"""
     tags: list[str] = []
-    meta: dict[str, Any] = {}
+    """must be an array of strings"""
+    meta: _Object = {}
 
 
-@dataclass(frozen=True)
-class Rule:
-    """The answer to an invalid field: its requirement, the problem kind and the status."""
-
-    requirement: str
-    kind: str = "invalid-request"
-    status: int = 400
-
-
-def _policy_rule(requirement: str) -> Rule:
-    return Rule(requirement, "invalid-retry-policy", 422)
-
-
-_OBJECT: Final = Rule("must be an object")
-_INSTANT_RULE: Final = Rule("must be an instant with its zone (`2026-11-20T10:00:00Z`), or relative to now (`+PT5S`)")
-_MILLISECONDS_RULE: Final = Rule("must be a number of milliseconds, more than 0 and at most a year")
-_INTERVAL_RULE: Final = _policy_rule("must be an ISO 8601 duration, e.g. `PT1S`")
-_INTERVAL_MS_RULE: Final = _policy_rule("must be a number of milliseconds, at most ten years")
-
-RULES: Final[Mapping[str, Rule]] = {
-    "options": _OBJECT,
-    "id": Rule("must be a UUIDv7 in lower case"),
-    "type": Rule(
-        "must be words of lower-case letters, digits, underscores and hyphens, joined by dots, e.g. `email.send`"
-    ),
-    "priority": Rule(f"must be an integer from -{MAX_PRIORITY} to {MAX_PRIORITY}, or one of {', '.join(PRIORITIES)}"),
-    "visibility_timeout_ms": _MILLISECONDS_RULE,
-    "start_at": _INSTANT_RULE,
-    "expires_at": _INSTANT_RULE,
-    "retry": _policy_rule("must be an object"),
-    "retry.max_attempts": _policy_rule(f"must be an integer from 0 to {MAX_ATTEMPTS}"),
-    "retry.backoff_coefficient": _policy_rule("must be a number, at least 1"),
-    "retry.backoff_strategy": _policy_rule(f"must be one of {', '.join(get_args(_Backoff))}"),
-    "retry.jitter": _policy_rule("must be true or false"),
-    "retry.on_exhaustion": _policy_rule("must be `discard` or `dead_letter`"),
-    "retry.non_retryable_errors": _policy_rule("must be an array of strings"),
-    "retry.initial_interval_ms": _INTERVAL_MS_RULE,
-    "retry.initial_interval": _INTERVAL_RULE,
-    "retry.max_interval_ms": _INTERVAL_MS_RULE,
-    "retry.max_interval": _INTERVAL_RULE,
-    "unique": _OBJECT,
-    "rate_limit": _OBJECT,
-    # Such a job must not run before its activation, so the option cannot be ignored.
-    "pending": Rule("must be false or absent: activation of pending jobs is not supported", "unsupported", 422),
-    **{
-        f"{policy}.{field}": Rule(requirement)
-        for policy, requirements in _POLICIES.items()
-        for field, requirement in requirements.items()
-    },
-    "args": Rule("must be an array"),
-    "queue": Rule("must be lower-case letters, digits, hyphens and dots, and must not start with a hyphen or a dot"),
-    "timeout_ms": _MILLISECONDS_RULE,
-    "timeout": Rule("must be a number of seconds, more than 0 and at most a year"),
-    "tags": Rule("must be an array of strings"),
-    "meta": _OBJECT,
-}
-"""Field of the models above -> the answer if it is invalid. A required field that is absent is `invalid-request`."""
+_POLICIES: Final[Mapping[str, type[BaseModel]]] = {"retry": _Retry, "unique": UniquePolicy, "rate_limit": RatePolicy}
+_KINDS: Final = {"retry": ("invalid-retry-policy", 422), "pending": ("unsupported", 422)}
+"""The kind and the status of an invalid field; those of the others are `invalid-request` and 400."""
 
 
 @dataclass(frozen=True)
@@ -243,12 +212,8 @@ class Defaults:
     namespaces: frozenset[str] = frozenset()
 
 
-_OWN_ID: Final = Rule(
-    "must be left out, because the token is bound to namespaces: the server makes the id, and `Idempotency-Key` names a request"
-)
-
-
-_NO_SECRETS: Final = Rule(
+_OWN_ID: Final = "must be left out, because the token is bound to namespaces: the server makes the id, and `Idempotency-Key` names a request"
+_NO_SECRETS: Final = (
     "must refer to no secret of a worker, because only a registered definition may; write `$${` for a literal `${`"
 )
 """Args often have what an end user wrote."""
@@ -259,9 +224,6 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
 
     The name of its job begins with the namespace, so that the callers of the namespace see it. An input for queues of the default
     namespace stays the same. `made`: the id that the server made for it.
-
-    Raises:
-        Problem: a queue is outside the namespaces of the caller, the queues are in several, or a bound caller brings an id.
     """
     definition = wish.definition
     if caller.is_bound and wish.execution_id != made:
@@ -275,7 +237,7 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
     known = defaults.namespaces if caller.namespaces is None else caller.namespaces
     first = declared_of(queues[0], known)
     if (differs := next((queue for queue in queues if declared_of(queue, known) != first), None)) is not None:
-        raise _invalid("queue", differs, Rule(f"must be in the namespace of {queues[0]!r}, as all jobs of a workflow"))
+        raise _invalid("queue", differs, f"must be in the namespace of {queues[0]!r}, as all jobs of a workflow")
     if first is None:
         return wish
     named = definition.model_copy(update={"name": f"{first}.{definition.name}"})
@@ -285,15 +247,9 @@ def within(caller: Principal, wish: Enqueued, defaults: Defaults, made: str) -> 
 
 
 def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """Return the input of a pushed job.
-
-    `execution_id` is the id of a job that brings none.
-
-    Raises:
-        Problem: the job is invalid. The answer names the first invalid field, its value and the requirement.
-    """
+    """Return the input of a pushed job; `execution_id`: its id if it brings none."""
     if not isinstance(body, dict):
-        raise _invalid("body", body, Rule("must be a JSON object: a job"))
+        raise _invalid("body", body, "must be a JSON object: a job")
     fields, sources = _flattened(body)
     try:
         envelope = _Envelope.model_validate(fields, context={"now": defaults.now})
@@ -321,7 +277,7 @@ def read(body: object, execution_id: str, defaults: Defaults, by: Actor) -> Enqu
         raise _invalid("args", reference(names[0]), _NO_SECRETS)
     if defaults.max_timeout is not None and definition.timeout > defaults.max_timeout:
         requirement = f"must be at most {duration.short(defaults.max_timeout)}, `job_timeout` of the scheduler policy"
-        raise _invalid("timeout", duration.short(definition.timeout), Rule(requirement))
+        raise _invalid("timeout", duration.short(definition.timeout), requirement)
     trace = parse_traceparent(envelope.meta.get("traceparent")) or parse_traceparent(defaults.traceparent)
     unique, rate = _rules_of(envelope, defaults.remembered)
     starts_later = envelope.start_at is not None and envelope.start_at > defaults.now
@@ -388,17 +344,20 @@ def _problem(error: ValidationError, fields: Mapping[str, Any], sources: Mapping
     if details["type"] == "missing" and not path:
         missing = FieldError(field=str(field), right="required, and not given")
         return Problem(400, "invalid-request", f"`{missing.field}`: {missing.right}", (missing,))
-    if field in _POLICIES and path:
-        named = f"{field}.{path[0]}"
-        unknown = Rule(f"is not supported; the fields of the policy are {', '.join(_POLICIES[str(field)])}")
-        return _invalid(named, fields[str(field)].get(path[0]), RULES.get(named, unknown))
-    source = str(field) if field in _POLICIES else sources.get(str(field), str(field))
-    return _invalid(source, fields[str(field)], RULES[str(field)])
+    name = str(field)
+    source, value, known = sources.get(name, name), fields[name], _Envelope.model_fields[name].description
+    if (policy := _POLICIES.get(name)) is not None:
+        source = name
+        if path:
+            source, value, of_policy = f"{name}.{path[0]}", value.get(path[0]), policy.model_fields
+            unknown = f"is not supported; the fields of the policy are {', '.join(of_policy)}"
+            known = of_policy[str(path[0])].description if path[0] in of_policy else unknown
+    return _invalid(source, value, known or "", *_KINDS.get(name, ()))
 
 
-def _invalid(field: str, value: object, rule: Rule) -> Problem:
-    wrong = FieldError(field=field, value=show(value), right=rule.requirement)
-    return Problem(rule.status, rule.kind, f"`{field}` is {wrong.value}: {rule.requirement}", (wrong,))
+def _invalid(field: str, value: object, requirement: str, kind: str = "invalid-request", status: int = 400) -> Problem:
+    wrong = FieldError(field=field, value=show(value), right=requirement)
+    return Problem(status, kind, as_line(wrong), (wrong,))
 
 
 def _protocol_fields(
@@ -424,12 +383,11 @@ def _retry_policy(retry: _Retry | None) -> RetryPolicy:
     try:
         return retry.policy()
     except ValidationError:  # the only constraint that `_Retry` does not have
-        requirement = _policy_rule("must be an array of strings that can be stored")
-        raise _invalid("retry.non_retryable_errors", retry.non_retryable_errors, requirement) from None
+        right, names = "must be an array of strings that can be stored", retry.non_retryable_errors
+        raise _invalid("retry.non_retryable_errors", names, right, *_KINDS["retry"]) from None
 
 
 def _rules_of(job: _Envelope, remembered: float) -> tuple[UniqueRule | None, StartRate | None]:
-    """Return the rules of the policies of a job."""
     unique, rate, policy = None, None, "unique"
     try:
         if job.unique is not None:
@@ -441,7 +399,7 @@ def _rules_of(job: _Envelope, remembered: float) -> tuple[UniqueRule | None, Sta
             rate = job.rate_limit.rule(job.queue, remembered)
     except InvalidPolicy as error:
         field = f"{policy}.{error.field}" if error.field else policy
-        raise _invalid(field, error.value, Rule(error.requirement)) from None
+        raise _invalid(field, error.value, error.requirement) from None
     return unique, rate
 
 

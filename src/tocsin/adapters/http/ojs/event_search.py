@@ -23,7 +23,6 @@ from .job_view import instant
 from .protocol import ojs_router
 
 PAGE_SIZE: Final = 250
-"""Messages of one read."""
 EXECUTIONS: Final = "execution.>"
 MAX_EARLIER: Final = 10_000
 """Messages before their part that a list loads. Beyond it, executions that began before show only the messages that were loaded."""
@@ -41,7 +40,6 @@ Event: TypeAlias = tuple[Recorded[Message], dict[str, Any]]
 """A stored event, and what the client receives of it."""
 IsWanted: TypeAlias = Callable[[dict[str, Any]], bool]
 Reader: TypeAlias = JobEvents | WorkflowEvents
-"""Reads the stored events of one execution."""
 
 
 def of_queues(root: str, caller: Principal, facts: Iterable[Recorded[Message]]) -> Iterable[Event]:
@@ -149,7 +147,6 @@ class WindowReader:
         return [[recorded for recorded in messages if recorded.sequence <= begin] for messages in loaded]
 
     def _reached(self, page: Iterable[Recorded[Message]]) -> list[Recorded[Message]]:
-        """Return the messages of jobs in the namespaces of the caller."""
         return [recorded for recorded in page if self.caller.reaches(subjects.job_of(recorded.subject))]
 
 
@@ -173,7 +170,6 @@ MAX_STEP_BACK: Final = 3_600_000_000
 LATEST: Final = 10**18 - 1
 """An instant after all others, in microseconds since 1970."""
 EARLIEST: Final = 0
-"""An instant before all others."""
 MAX_LIMIT: Final = 1_000
 
 router = ojs_router("/ojs/v1/events")

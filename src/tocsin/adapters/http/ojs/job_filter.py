@@ -24,7 +24,6 @@ from .job_view import Json
 from .protocol import refused
 
 MAX_MATCHES: Final = 1_000
-"""Jobs that a request selects."""
 MAX_SEARCHED: Final = 2_000
 """Candidates that a request reads; a workflow counts as its jobs, if they are listed."""
 MAX_SECONDS: Final = 10.0
@@ -42,7 +41,6 @@ Candidate: TypeAlias = ExecutionRow | DeadLetterRow
 Pages: TypeAlias = AsyncIterator[tuple[Sequence[Candidate], str | None]]
 """Pages of candidates, and the cursor after each."""
 OPEN: Final[tuple[Status, ...]] = ("pending", "running")
-"""The statuses of executions that are not over."""
 
 
 def _instant(value: object) -> datetime:
@@ -59,21 +57,23 @@ def is_instant(value: object) -> bool:
 
 
 INSTANT: Final = "must be an instant with its offset from UTC, in RFC 3339"
-"""The requirement of an instant."""
 _Instant: TypeAlias = Annotated[AwareDatetime, BeforeValidator(_instant)]
 _State: TypeAlias = Literal["available", "scheduled", "retryable", "discarded"]
 
 
-class JobFilter(BaseModel, strict=True, extra="forbid"):
-    """The criteria of jobs. A field that is absent excludes no job."""
+class JobFilter(BaseModel, strict=True, extra="forbid", use_attribute_docstrings=True):
+    """The criteria of jobs; an absent field excludes no job."""
 
     type: str | None = None
     queue: str | None = None
     state: Annotated[list[_State], Field(min_length=1)] | None = None
-    enqueued_before: _Instant | None = None
-    enqueued_after: _Instant | None = None
+    """must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry"""
+    enqueued_before: _Instant | None = Field(default=None, description=INSTANT)
+    enqueued_after: _Instant | None = Field(default=None, description=INSTANT)
     priority: int | None = None
+    """must be an integer"""
     meta: dict[str, JsonValue] | None = None
+    """must be an object with at least one field"""
 
     def matches(self, job: Json) -> bool:
         enqueued_at = datetime.fromisoformat(job["enqueued_at"])
@@ -94,11 +94,7 @@ def is_of_type(pattern: str, type: str) -> bool:  # noqa: A002 - the field has t
 
 
 async def until_current(here: Components) -> None:
-    """Wait until the history has all events of executions that were stored before this request.
-
-    Raises:
-        Problem: it has not, after some seconds.
-    """
+    """Wait until the history has all events of executions that were stored before this request."""
     newest = await here.log.tail(EXECUTIONS)
     if await recorded_upto(here.history, Stream.LOG, newest, CATCH_UP_PAUSES_S) < newest:
         raise Problem(
@@ -118,21 +114,10 @@ class Selection(NamedTuple):
 
 
 REQUIRED: Final = f"must be an object with at least one of {', '.join(JobFilter.model_fields)}"
-_RULES: Final = {
-    "state": "must be an array of the states `available`, `scheduled` and `retryable` for a cancellation, of `discarded` for a retry",
-    "enqueued_before": INSTANT,
-    "enqueued_after": INSTANT,
-    "priority": "must be an integer",
-    "meta": "must be an object with at least one field",
-}
 
 
 def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFilter:
-    """Return a filter; without `state`, it has the default states.
-
-    Raises:
-        Problem: a field is invalid or null, a state is not one of `states`, or nothing is required, which would select every job.
-    """
+    """Return a filter; without `state`, it has the default states."""
     if not isinstance(given, dict) or not given:
         raise refused("filter", REQUIRED, given)
     try:
@@ -144,24 +129,18 @@ def read(given: object, states: Sequence[str], default: Sequence[str]) -> JobFil
         if value is None or value == {}:  # such a field excludes no job
             raise _invalid_field(field, value)
     if any(state not in states for state in chosen.state or ()):
-        raise refused("filter.state", _RULES["state"], chosen.state)
+        raise _invalid_field("state", chosen.state)
     return chosen if chosen.state is not None else chosen.model_copy(update={"state": list(default)})
 
 
 async def cancellable(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
-    """Select jobs that wait, those with the oldest scheduled time first.
-
-    Jobs of workflows are left out, since only a workflow as a whole is cancelled.
-    """
+    """Select jobs that wait, the oldest scheduled time first, without jobs of workflows."""
     await until_current(here)
     return await _selected(here, caller, chosen, execution_pages(here, caller, OPEN, cursor, sort="oldest"))
 
 
 async def dead(here: Components, caller: Principal, chosen: JobFilter, cursor: object) -> Selection:
-    """Select the jobs of dead letters that are not resolved, the newest first.
-
-    Jobs of workflows are left out, and those that ran again.
-    """
+    """Select jobs of unresolved dead letters, the newest first, without jobs of workflows."""
     await until_current(here)
     return await _selected(here, caller, chosen, dead_letter_pages(here, caller, cursor))
 
@@ -203,10 +182,7 @@ async def search(
 
 
 async def _facts(here: Components, caller: Principal, row: Candidate) -> job_view.Facts:
-    """Return the events of a candidate.
-
-    It has none if the caller does not see it, if it ran again, or if this version cannot read it.
-    """
+    """Return the events of a candidate; none: it is hidden, ran again, or is unreadable."""
     if row.execution_id is None or not await here.visibility.may_see_run(caller, Run.of(row)):
         return ()
     if isinstance(row, DeadLetterRow):
@@ -225,10 +201,7 @@ async def execution_pages(
     *,
     sort: ExecutionSort = "newest",
 ) -> Pages:
-    """Yield pages of executions, and the cursor after each.
-
-    Those of one status come after those of another; None: of any status.
-    """
+    """Yield pages of executions, one status after another, and the cursor after each page."""
     names = [status or "any" for status in statuses]
     first, _, place = _cursor(cursor).partition(":")
     if first and (first not in names or not place):
@@ -298,6 +271,6 @@ def _cursor(given: object) -> str:
 
 
 def _invalid_field(field: str, value: object) -> Problem:
-    known = field in JobFilter.model_fields
-    right = _RULES.get(field, "must be text") if known else "must be absent: a filter has no such field"
+    known = JobFilter.model_fields.get(field)
+    right = "must be absent: a filter has no such field" if known is None else known.description or "must be text"
     return refused(f"filter.{field}", right, value)

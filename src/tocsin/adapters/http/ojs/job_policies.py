@@ -14,18 +14,8 @@ from ....domain.events import ENDED_STATES, OPEN_STATES, JobState, OnConflict, S
 
 Dimension: TypeAlias = Literal["type", "queue", "args", "meta"]
 _Period: TypeAlias = Annotated[float, BeforeValidator(duration.parse), Field(gt=0)]
-_MAX_NAMES: Final = 100
+_Names: TypeAlias = Annotated[list[str], Field(max_length=100)]
 
-PERIOD: Final = "must be an ISO 8601 duration of more than 0 seconds, e.g. `PT1H`"
-UNIQUE_REQUIREMENTS: Final[Mapping[str, str]] = {
-    "keys": "must be an array of different words, each of which is `type`, `queue`, `args` or `meta`",
-    "args_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `args`, and needs `args` in `keys`",
-    "meta_keys": f"must be an array of 1 to {_MAX_NAMES} different names of fields in `meta`, and belongs to `meta` in `keys`",
-    "period": PERIOD,
-    "states": "must be an array of at least one of the states of jobs, e.g. `available`, each once",
-    "on_conflict": "must be `reject`, `replace`, `replace_except_schedule` or `ignore`",
-}
-"""Field -> what would be right."""
 _LEAST_WITH_EXPONENT: Final = 1e21
 _LEAST_WITHOUT_EXPONENT: Final = 1e-6
 
@@ -69,18 +59,24 @@ class InvalidPolicy(ValueError):
         super().__init__(field)
         self.field = field
         self.value = value
-        self.requirement = requirement or UNIQUE_REQUIREMENTS[field]
+        self.requirement = requirement or UniquePolicy.model_fields[field].description or ""
 
 
-class UniquePolicy(BaseModel, strict=True, extra="forbid"):
+class UniquePolicy(BaseModel, strict=True, extra="forbid", use_attribute_docstrings=True):
     """A policy. Other fields are refused, so that a misspelled one is noticed."""
 
     keys: list[Dimension] = ["type"]
-    args_keys: Annotated[list[str], Field(max_length=_MAX_NAMES)] | None = None
-    meta_keys: Annotated[list[str], Field(max_length=_MAX_NAMES)] | None = None
+    """must be an array of different words, each of which is `type`, `queue`, `args` or `meta`"""
+    args_keys: _Names | None = None
+    """must be an array of 1 to 100 different names of fields in `args`, and needs `args` in `keys`"""
+    meta_keys: _Names | None = None
+    """must be an array of 1 to 100 different names of fields in `meta`, and belongs to `meta` in `keys`"""
     period: _Period | None = None
+    """must be an ISO 8601 duration of more than 0 seconds, e.g. `PT1H`"""
     states: list[JobState] = list(OPEN_STATES)
+    """must be an array of at least one of the states of jobs, e.g. `available`, each once"""
     on_conflict: OnConflict = "reject"
+    """must be `reject`, `replace`, `replace_except_schedule` or `ignore`"""
 
     @model_validator(mode="before")
     @classmethod
@@ -133,10 +129,7 @@ class UniquePolicy(BaseModel, strict=True, extra="forbid"):
         return UniqueRule(key=key, states=tuple(self.states), period=self.period, on_conflict=self.on_conflict)
 
     def _require_effect(self) -> None:
-        """Require that no field would be ignored.
-
-        Names without their dimension would leave all jobs of the type with one key.
-        """
+        """Require that no field is ignored, so that no names stand without their dimension."""
         for field in ("keys", "args_keys", "meta_keys", "states"):
             names = getattr(self, field) or []
             if len(set(names)) != len(names):
@@ -164,29 +157,23 @@ _RatePeriod: TypeAlias = Annotated[float, BeforeValidator(duration.parse), Field
 _Limit: TypeAlias = Annotated[int, Field(ge=1, le=1_000_000)]
 _WINDOW: Final = "must be an object with `limit`, an integer from 1 to 1,000,000, and `period`, an ISO 8601 duration of at most a year"
 
-RATE_REQUIREMENTS: Final[Mapping[str, str]] = {
-    "key": "must be at most 200 letters, digits and `._:-`, the first a letter or a digit",
-    "max_per_second": "must be an integer from 1 to 1,000,000",
-    "rate": _WINDOW,
-    "throttle": _WINDOW,
-    "on_limit": "must be `wait`, which is the only action that is supported",
-}
-"""Field -> what would be right."""
-
 
 class _Window(BaseModel, strict=True, extra="forbid"):
     limit: _Limit
     period: _RatePeriod
 
 
-class RatePolicy(BaseModel, strict=True, extra="forbid"):
+class RatePolicy(BaseModel, strict=True, extra="forbid", use_attribute_docstrings=True):
     """A policy. It has no other fields."""
 
     key: str | None = Field(default=None, pattern=r"^[a-zA-Z0-9][a-zA-Z0-9._:-]*$", max_length=200)
+    """must be at most 200 letters, digits and `._:-`, the first a letter or a digit"""
     max_per_second: _Limit | None = None
-    rate: _Window | None = None
-    throttle: _Window | None = None
+    """must be an integer from 1 to 1,000,000"""
+    rate: _Window | None = Field(default=None, description=_WINDOW)
+    throttle: _Window | None = Field(default=None, description=_WINDOW)
     on_limit: Literal["wait"] = "wait"
+    """must be `wait`, which is the only action that is supported"""
 
     def rule(self, queue: str, remembered: float) -> StartRate:
         """Return the rate of a job.

@@ -33,13 +33,7 @@ _TYPES: Final = {TIMED_OUT: "timeout"}
 
 
 def job(facts: Facts, *, job_id: str | None = None, step: str | None = None, state: Execution | None = None) -> Json:
-    """Return an execution or a step as a job.
-
-    `job_id` is the client's id, and `state` the fold of the facts, if it is known.
-
-    Raises:
-        LookupError: the facts contain no request of the execution.
-    """
+    """Return an execution or a step as a job; `job_id`: the id of the client."""
     if state is None:
         state = execution.fold(facts)
     requested = next(fact for fact in unfold(facts) if isinstance(fact.message, events.Requested))
@@ -90,11 +84,7 @@ def progress(facts: Facts, state: Execution, step: str) -> Json:
 
 
 def state_of(state: Execution) -> JobState:
-    """Return the state of the job that an execution is, as `job` shows it.
-
-    Raises:
-        LookupError: the execution was not requested.
-    """
+    """Return the state of the job that an execution is, as `job` shows it."""
     return _state_of(state, _current(state, state.request.plan.steps[0].name))
 
 
@@ -124,10 +114,7 @@ def is_workflow(state: Execution) -> bool:
 
 
 def workflow_of(plan: Plan) -> Workflow | None:
-    """Return the tree of a workflow.
-
-    None: it is a job or a graph, such as a registered job with callbacks.
-    """
+    """Return the tree of a workflow; None: it is a job or a graph."""
     return plan.workflow if plan.definition == 0 else None
 
 

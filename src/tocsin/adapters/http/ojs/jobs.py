@@ -15,9 +15,9 @@ from typing import Any, Final
 from fastapi import Request, Response
 
 from .... import subjects
-from ....domain import execution, ids
+from ....domain import execution, execution_plan, ids
 from ....domain.access import Permission, Principal
-from ....domain.events import Enqueued, Requested, Skipped, newest_of, unfold
+from ....domain.events import Enqueued, Recorded, Requested, Skipped, newest_of, unfold
 from ....domain.execution import Status
 from ....domain.namespaces import namespace_of
 from ....services import daily_room
@@ -89,16 +89,9 @@ async def cancel(here: Here, caller: Triggerer, job_id: Id) -> dict[str, Any]:
 async def cancel_job(
     here: Components, caller: Principal, job_id: str, *, states: Collection[str] | None = None
 ) -> dict[str, Any]:
-    """Cancel a job that has not ended, and return it.
-
-    `states`: the states in which it is cancelled; None: all before its end.
-
-    Raises:
-        Problem: no job has this id, the caller may not cancel it, it is over, or it is in another state.
-    """
+    """Cancel a job that has not ended, in one of some states; None: in any."""
     match = await visible_match(here, caller, job_id)
-    if not await here.visibility.permits(caller, Permission.CANCEL, Run.of(match)):
-        raise forbidden(caller, Permission.CANCEL)
+    await here.visibility.require(caller, Permission.CANCEL, Run.of(match))
     before = job_view.job(match.facts, job_id=job_id, step=job_id.partition(":")[2] or None)
     if job_view.is_workflow(execution.fold(match.facts)):
         workflow = match.execution_id
@@ -123,11 +116,7 @@ async def cancel_job(
 
 
 async def visible_match(here: Components, caller: Principal, job_id: str) -> ExecutionMatch:
-    """Return the current execution of a job, if the caller may see it.
-
-    Raises:
-        NotFound: no job has this id, or the caller may not see it.
-    """
+    """Return the current execution of a job, if the caller may see it."""
 
     async def sees(match: ExecutionMatch) -> bool:
         return await here.visibility.may_see_run(caller, Run.of(match))
@@ -339,15 +328,21 @@ async def _outcome(here: Components, caller: Principal, job_input: Enqueued, fac
     skipped = newest_of(facts, Skipped)
     if skipped is not None:
         return await _duplicate(here, caller, job_input, skipped.message.active_execution_id or "")
-    if execution.fold(facts).requested is not None:
-        return Outcome(job_view.job(facts))
-    if job_input.unique is not None:
-        raise Undecided(job_input.execution_id)
-    return Outcome(_pending(here, job_input))
+    if execution.fold(facts).requested is None:
+        if job_input.unique is not None:
+            raise Undecided(job_input.execution_id)
+        facts = expected(here, job_input)
+    return Outcome(job_view.job(facts))
+
+
+def expected(here: Components, wish: Enqueued) -> Facts:
+    """Return the beginning of a stored execution that no stage has processed yet."""
+    now = here.clock.now()
+    admitted = execution_plan.from_enqueued(Recorded(wish, subjects.subject_of(wish), 1, now))
+    return (Recorded(admitted, subjects.subject_of(admitted), 1, now),)
 
 
 async def _duplicate(here: Components, caller: Principal, job_input: Enqueued, existing_id: str) -> Outcome:
-    """Return the existing job under `ignore`."""
     existing: dict[str, Any] = {"id": existing_id}
     try:
         match = await job_view.find(here.log, existing_id)
@@ -364,19 +359,3 @@ async def _duplicate(here: Components, caller: Principal, job_input: Enqueued, e
         **({"existing_job_state": existing["state"]} if "state" in existing else {}),
     }
     raise Problem(409, "duplicate", f"job {existing_id} has the unique key of this job", facts=facts)
-
-
-def _pending(here: Components, job_input: Enqueued) -> dict[str, Any]:
-    # The input is stored, and no stage has processed it yet.
-    definition = job_input.definition
-    return {
-        "id": job_input.execution_id,
-        "type": definition.function,
-        "state": "available" if job_input.start_at is None else "scheduled",
-        "queue": definition.queue,
-        "args": list(definition.args),
-        "attempt": 0,
-        "priority": definition.priority,
-        "created_at": job_view.instant(here.clock.now()),
-        "enqueued_at": job_view.instant(here.clock.now()),
-    }

@@ -281,11 +281,7 @@ Id: TypeAlias = Annotated[str, Path(alias="id")]
 
 
 async def read_object(request: Request) -> dict[str, Any]:
-    """Return the JSON object in a request's body, which is UTF-8 (§4.2).
-
-    Raises:
-        Problem: the body is not a JSON object, or it holds NaN or Infinity.
-    """
+    """Return the JSON object in a request's body, which is UTF-8 (§4.2)."""
     raw = await request.body()
     try:
         body = json.loads(raw.decode("utf-8-sig"), parse_constant=_reject_constant)
@@ -305,10 +301,7 @@ def _reject_constant(constant: str) -> object:
 
 
 def refused(field: str, right: str, given: object = None) -> Problem:
-    """Return the answer to a field with a wrong value.
-
-    None: the field is absent, or null.
-    """
+    """Return the answer to a wrong field; None: the field is absent, or null."""
     value = None if given is None else show(given)
     detail = f"`{field}` {right}" if value is None else f"`{field}` is {value}: it {right}"
     return Problem(400, "invalid-request", detail, (FieldError(field=field, value=value, right=right),))

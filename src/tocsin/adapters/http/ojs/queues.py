@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, get_args
 
 from fastapi import Query
 
@@ -16,24 +16,13 @@ from ....services.queue_decisions import QueueDecisions, pause_of
 from ....services.queues import PERIOD, QueueDetails, find
 from ..api.dependencies import Components, Here, Reason
 from ..api.problems import Problem
-from ..auth.security import Reader, SharedOperator, actor
+from ..auth.security import Reader, SharedOperator
 from . import envelope, job_view
 from .job_filter import until_current
 from .job_view import Json
 from .protocol import ojs_router
 
-STATES: Final[tuple[JobState, ...]] = (
-    "available",
-    "active",
-    "scheduled",
-    "retryable",
-    "pending",
-    "completed",
-    "cancelled",
-    "discarded",
-)
-"""The states of jobs."""
-
+STATES: Final[tuple[JobState, ...]] = get_args(JobState)
 MAX_WARNINGS: Final = 10
 """The number of queues that an answer warns of."""
 MAX_LIMIT: Final = 1_000
@@ -136,11 +125,7 @@ async def stats(here: Here, caller: Reader, name: str) -> dict[str, Any]:
 
 
 async def measured(here: Components, caller: Principal, name: str) -> tuple[QueueDetails, QueueCounts]:
-    """Return a queue and the number of its jobs, by the history.
-
-    Raises:
-        NotFound: the caller knows of no such queue.
-    """
+    """Return a queue and the number of its jobs, by the history."""
     counts = await here.history.summaries.of_queue(name, here.clock.now() - PERIOD)
     may_be_new = bool(counts.states) and await _sees_all(here, caller)
     return await _details(here, caller, name, may_be_new=may_be_new), counts
@@ -179,11 +164,6 @@ async def switch_queue(
 
     A queue may be paused before its first job, unless it may be one that is hidden from the caller. A caller that is bound to namespaces
     pauses only queues that exist, because the absent queues that are paused have a limit that a team could use up.
-
-    Raises:
-        NotFound: the caller knows of no such queue, or resumes a queue that neither exists nor was paused.
-        DailyQuotaUsed: the namespace has no room for the decision.
-        OperationError: too many absent queues are paused.
     """
     checked = checked_name(caller, name)
     known = await here.queues(caller)
@@ -195,7 +175,7 @@ async def switch_queue(
         is_absent = not any(await here.log.tails(*subjects.tasks(checked)))
         if is_absent and caller.is_bound:
             find(checked, known)
-    decisions = QueueDecisions(here.log, by=actor(caller), room=here.registry.room)
+    decisions = here.queue_decisions(caller)
     async with here.paused_names.turn(checked, names) if is_absent and paused else nullcontext():
         changed = await decisions.switch(checked, paused=paused, reason=reason, is_absent=is_absent)
     return await _details(here, caller, checked, may_be_new=paused or changed)
@@ -217,11 +197,7 @@ async def _details(here: Components, caller: Principal, name: str, *, may_be_new
 
 
 def checked_name(caller: Principal, name: str) -> str:
-    """Return the name of a queue.
-
-    Raises:
-        Problem: no queue has such a name, or the caller does not reach it.
-    """
+    """Return the name of a queue that a caller reaches."""
     if not envelope.is_queue(name) or not caller.reaches(name):
         raise Problem(404, "not-found", f"no queue is called {name!r}")
     return name

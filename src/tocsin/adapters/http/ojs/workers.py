@@ -23,7 +23,6 @@ from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_LEASE_S, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH, Lease
 from ....domain.trace_context import process_of
 from ....ports import LogUnavailable, OutdatedState
-from ....services.agents import AgentRegistry
 from ....services.operations import lookup, task_fetches, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
 from ....services.operations.errors import NotAnId, NotFound
@@ -33,8 +32,8 @@ from ....services.operations.task_fetches import Held, Holder
 from ....services.operations.worker_answers import Answered
 from ..api.dependencies import Components, Here, parts_of, until_disconnect
 from ..api.problems import FieldError, Problem
-from ..auth.security import TaskWorker, not_bound, permitted_to
-from . import envelope, job_view, protocol, queues, workflow_view
+from ..auth.security import TaskWorker, permitted_to, refusal
+from . import envelope, job_view, protocol, queues, workflows
 from .protocol import Body, OjsResponse, ojs_router, read_object, refused
 
 PREFIX: Final = "/ojs/v1/workers"
@@ -53,11 +52,7 @@ _log = telemetry.get_logger("tocsin.http")
 
 
 def completed(job_id: str, held: Held, found: Answered) -> dict[str, Any]:
-    """Return the progress of a job after it was reported as completed.
-
-    Raises:
-        Problem: another event decided on the job first, such as a request to cancel it.
-    """
+    """Return the progress of a job after it was reported as completed."""
     _require_in_time(job_id, held, found)
     state, step = execution.fold(found.facts), held.claim.message.step
     shown = job_view.progress(found.facts, state, step)
@@ -80,12 +75,9 @@ def returned(job_id: str, held: Held, found: ExecutionMatch) -> dict[str, Any]:
 
 
 async def of_operators(here: Components, holder: Holder) -> str:
-    """Return the state that operators decided on.
-
-    `running` if this cannot be read: the leases are extended already, and the next heartbeat brings it.
-    """
+    """Return the state that operators decided on; `running` if it cannot be read."""
     try:
-        mode = await AgentRegistry(here.log, here.projections).mode_over_http(holder.identity, holder.worker)
+        mode = await here.agents.mode_over_http(holder.identity, holder.worker)
     except LogUnavailable as error:
         _log.warning("decision on a worker not read", action="no-directive", worker=holder.worker, error=str(error))
         return DIRECTIVES["enabled"]
@@ -93,10 +85,7 @@ async def of_operators(here: Components, holder: Holder) -> str:
 
 
 def of_suite(here: Components, held: Held) -> str | None:
-    """Return the test directive of the conformance suite, if `/dev/reset` is enabled.
-
-    Elsewhere a client that enqueues could stop workers.
-    """
+    """Return the directive of the conformance suite; elsewhere a client could stop workers."""
     if here.reset is None:
         return None
     options = job_view.about_of(held.state.request.plan.meta).get("options")
@@ -141,7 +130,8 @@ async def _fetched(
         raise refused("queues", f"must name at most {MAX_QUEUES} queues")
     for name in dict.fromkeys(names):
         if not caller.may_fetch_from(name):
-            raise not_bound(caller, name)
+            bound = ", ".join(map(repr, caller.binding.queues)) or "none"
+            raise refusal(f"this token does not permit to fetch from the queue {name!r}; its queues are: {bound}")
         if not here.settings.is_matched(name):
             right = f"must name queues whose transport is `matched`; that of {name!r} is `mq`"
             wrong = FieldError(field="queues", right=right)
@@ -250,7 +240,7 @@ async def heartbeat(here: Here, caller: TaskWorker, body: Body) -> dict[str, Any
 def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     claim = held.claim.message
     shown = job_view.job(held.found.facts, step=claim.step, state=held.state)
-    results = workflow_view.parent_results(held.state, claim.step)
+    results = workflows.parent_results(held.state, claim.step)
     if not results and len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"
     task = held.task.message
@@ -274,14 +264,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
 async def held_of(
     here: Components, job_id: str, holder: Holder, *, exactly: bool = False, known: ExecutionMatch | None = None
 ) -> Held:
-    """Return the lease that a worker answers for.
-
-    `known`: the execution of the job, if it was read.
-
-    Raises:
-        NotFound: no job has this id, or it is of a queue or function that the token does not include.
-        Problem: no worker holds the job, or another holder does (`task_fetches.held_of`).
-    """
+    """Return the lease that a worker answers for; `known`: the execution, if it was read."""
     step = job_id.partition(":")[2] or None
 
     async def reaches(match: ExecutionMatch) -> bool:
@@ -310,12 +293,7 @@ async def held_of(
 
 
 async def held_if_active(here: Components, job_id: str, holder: Holder) -> Held | None:
-    """Return the lease that a worker reports on; None: the job is not active.
-
-    Raises:
-        NotFound: no job has this id, or it is of a queue or function that the token does not include.
-        Problem: another holder has the job.
-    """
+    """Return the lease that a worker reports on; None: the job is not active."""
     try:
         return await held_of(here, job_id, holder)
     except Problem:
@@ -348,7 +326,6 @@ async def _changed(
 
 
 def _failure(body: dict[str, Any]) -> Failure:
-    """Return the error of a `nack`."""
     error = body.get("error")
     if not isinstance(error, dict):
         raise refused("error", "must be an object with `code` and `message`")
@@ -377,7 +354,6 @@ def _bounded(details: dict[str, Any] | None) -> dict[str, Any] | None:
 
 
 def _job_of(body: dict[str, Any]) -> str:
-    """Return the id of the job that an answer is for."""
     value = body.get("job_id")
     if not isinstance(value, str) or not value:
         raise refused("job_id", "must be the id of a job")

@@ -20,7 +20,6 @@ JOB: Final = "ojs-workflow"
 MAX_JOBS: Final = 100
 """Jobs of a workflow, with nested jobs and callbacks. Each report reads the events of all of them."""
 MAX_DEPTH: Final = 5
-"""Levels of nested workflows."""
 MAX_NAME_LENGTH: Final = 255
 CALLBACKS: Final[tuple[str, ...]] = get_args(Callback)
 _KINDS: Final = ("chain", "group", "batch")
@@ -30,13 +29,7 @@ _REFUSED: Final = ("scheduled_at", "delay_until", "expires_at", "unique", "rate_
 
 
 def read(body: Mapping[str, Any], execution_id: str, defaults: Defaults, by: Actor) -> Enqueued:
-    """Return the input of a workflow.
-
-    `execution_id` is the id of a workflow that brings none.
-
-    Raises:
-        Problem: the workflow is invalid. The answer names the first invalid field, its value and the requirement.
-    """
+    """Return the input of a workflow; `execution_id`: its id if it brings none."""
     own_id = body.get("id")
     if own_id is not None and not (isinstance(own_id, str) and envelope.is_job_id(own_id)):
         raise _invalid("id", "must be a UUIDv7 in lower case", own_id)
@@ -269,7 +262,7 @@ def _require_no_time(path: str, body: Mapping[str, Any], options: Mapping[str, A
 def _require_not_pending(path: str, body: Mapping[str, Any]) -> None:
     if (is_set := envelope.pending(body)) is not None:
         place, value = is_set
-        raise _invalid(_at(path, place), envelope.RULES["pending"].requirement, value)
+        raise _invalid(_at(path, place), envelope.PENDING, value)
 
 
 def _options(body: Mapping[str, Any], path: str = "") -> Mapping[str, Any]:

@@ -1,10 +1,11 @@
-"""`/v1/jobs/{name}/backfill`: run a job for occurrences of the past."""
+"""`/v1/jobs/{name}/backfill` and `/revisions`: run past occurrences, and go back to earlier definitions."""
 
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request, Response
 from pydantic import AwareDatetime, BaseModel, Field
 
 from ....domain.access import Permission
@@ -12,11 +13,13 @@ from ....domain.text import counted
 from ....services.operations import backfill
 from ....services.operations.backfill import Order, Span
 from ....services.operations.errors import OperationError as NotPossible
-from ..auth.security import Author, actor, permitted
+from ....services.timeline import JobRevision, revisions_of
+from ..auth.security import Author, Reader, actor, permitted
 from ..middleware.idempotency import IdempotentRoute, forget_key
-from .dependencies import Calculate, Here, Reason, ReasonText
-from .jobs import JobName
-from .problems import documented
+from .dependencies import Calculate, Here, Precondition, Reason, ReasonText, shown_as
+from .jobs import JobDetails, JobName, define, job_details
+from .problems import documented, not_found
+from .timeline import timeline_reader
 
 MAX_PER_REQUEST: Final = 1_000
 """Executions of a request; a longer backfill takes several requests, each for a part of the period."""
@@ -88,10 +91,67 @@ async def backfill_job(
         cause = body.reason or reason
         async for _ in backfill.begin(here.log, planned, here.clock, rate=RATE_PER_S, by=actor(caller), reason=cause):
             done += 1
-    return Backfilled(
-        **{field: getattr(planned, field) for field in ("job", "name", "named", "fired", "missing")},
+    return shown_as(
+        Backfilled,
+        planned,
         count=len(planned.instants),
         instants=list(islice(planned.instants, MAX_LISTED)),
         requested=done,
         dry_run=body.dry_run,
     )
+
+
+class RevisionList(BaseModel, use_attribute_docstrings=True):
+    """Revisions, newest first; `next` is the value of `before` for the following page."""
+
+    revisions: list[JobRevision]
+    next: int | None = None
+
+
+class RollbackRequest(BaseModel, extra="forbid"):
+    """The revision to go back to: the sequence of a `defined` event."""
+
+    sequence: int = Field(ge=1, lt=2**63)
+    reason: ReasonText | None = None
+
+
+@router.get("/{name}/revisions", operation_id="listRevisions", responses=documented(404))
+async def list_revisions(
+    here: Here,
+    caller: Reader,
+    calculate: Calculate,
+    name: JobName,
+    limit: Annotated[int, Query(ge=1, le=1_000)] = 50,
+    before: Annotated[
+        int | None, Query(ge=1, lt=2**63, description="Return revisions with a smaller sequence only.")
+    ] = None,
+) -> RevisionList:
+    """List the changes to a job's definition, newest first."""
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    rows = await calculate(lambda _: revisions_of(past, before=before, limit=limit + 1))
+    shown = rows[:limit]
+    return RevisionList(revisions=shown, next=shown[-1].sequence if len(rows) > limit else None)
+
+
+@router.post("/{name}/rollback", operation_id="rollBackJob", responses=documented(404, 412))
+async def roll_back_job(
+    here: Here,
+    caller: Author,
+    calculate: Calculate,
+    name: JobName,
+    body: RollbackRequest,
+    response: Response,
+    precondition: Precondition,
+    reason: Reason = None,
+) -> JobDetails:
+    """Register the definition of an earlier revision again, as a new revision.
+
+    The rules are those of `PUT`.
+    """
+    past = await timeline_reader(here, calculate).past(name, partial(here.visibility.seen_definitions, caller))
+    definition = past.definition(body.sequence)
+    if definition is None:
+        raise not_found("revision", str(body.sequence))
+    await here.visibility.require_name(caller, definition.name)
+    await define(here, caller, definition, precondition, body.reason or reason or f"back to {body.sequence}")
+    return await job_details(here, calculate, name, response)
