@@ -11,8 +11,7 @@ from ..events import Actor, Defined, Deleted, Paused, Resumed
 from ..schedule import ScheduleError, check_fires
 from ..text import utc_text
 from .instants import drop_time, schedule_of
-from .state import Ledger, Regime
-from .timetables import Timetable
+from .state import Ledger, Regime, Timetable
 
 
 class JobNotFound(TocsinError, LookupError):

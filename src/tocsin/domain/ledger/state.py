@@ -1,15 +1,19 @@
-"""The state of a ledger, and how each event changes it."""
+"""The state of a ledger, and how each event changes it.
+
+Many jobs have equal timetables. They share one object, so that a process can hold the timetables of a million jobs.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from ..definition import JobDefinition
+from ..definition import CatchUp, JobDefinition, OnCompletion
 from ..events import (
     Defined,
     Deleted,
@@ -21,7 +25,54 @@ from ..events import (
     Resumed,
     in_force_since,
 )
-from .timetables import Timetable
+from ..schedule import DayRules, DstPolicy
+
+SHARED: Final = 2**15
+"""The number of timetables that jobs share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The fields of a definition that decide on time."""
+
+    schedule: str | None
+    timezone: str
+    dst: DstPolicy | None
+    enabled: bool
+    catch_up: CatchUp
+    catch_up_limit: int
+    catch_up_max_age: float
+    starting_deadline: float | None
+    on_completion: OnCompletion
+    is_divided: bool = False
+    """Whether the job has a partition, so that `due` names the shard map."""
+    days: DayRules | None = None
+    """The calendars and blackouts; None: every day is open."""
+
+    @classmethod
+    def of(cls, definition: JobDefinition) -> "Timetable":
+        """Return the timetable of a definition; equal timetables are one object."""
+        return shared(
+            definition.schedule,
+            definition.timezone,
+            definition.dst,
+            definition.enabled,
+            definition.catch_up,
+            definition.catch_up_limit,
+            definition.catch_up_max_age,
+            definition.starting_deadline,
+            definition.on_completion,
+            definition.partition is not None,
+            definition.day_rules,
+        )
+
+    def has_same_instants_as(self, other: "Timetable") -> bool:
+        mine = self.schedule, self.timezone, self.dst, self.days
+        return mine == (other.schedule, other.timezone, other.dst, other.days)
+
+
+shared: Final = lru_cache(SHARED)(Timetable)
+"""Returns the timetable with the given fields; equal timetables are one object."""
 
 
 class Regime(msgspec.Struct, frozen=True):

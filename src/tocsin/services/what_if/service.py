@@ -9,7 +9,6 @@ from typing import Final
 
 from ...domain.definition import JobDefinition, is_name
 from ...domain.events import Defined
-from ...domain.ledger import Lookahead
 from ...domain.namespaces import declared_of
 from ...domain.replay import Decision, Gap
 from ...domain.text import counted
@@ -82,11 +81,11 @@ class Replays:
             InvalidQuery: it takes too long, or has too many instants.
         """
         since, until = self.window.since, self.window.until
-        lookahead, executions = Lookahead(), ExecutionsReplay(since, until, slots)
+        executions = ExecutionsReplay(since, until, slots)
         decisions: dict[str, list[Decision]] = {}
         for job in self.jobs:
             definition, before = candidates.get(job.job), sum(map(len, decisions.values()))
-            times = TimeReplay(job, definition, since, until, self.absences, lookahead)
+            times = TimeReplay(job, definition, since, until, self.absences)
             await self._complete(times.advance, lambda times=times, before=before: before + len(times.decided))  # type: ignore[misc]
             await self.calculate(partial(self._arrive, executions, job, times, definition))
             decisions[job.job] = [decided.fact for decided in times.decided]
