@@ -47,7 +47,7 @@ class Calendar(StoredModel):
         if until is not None and last is not None and until < last:
             raise ValueError(f"`until` is {until}, and the calendar {self.name} has later days, the last {last}")
         # Equal calendars are stored alike, also if they were written in another order or form.
-        object.__setattr__(self, "days", calendar.compact_ranges(self.days))
+        object.__setattr__(self, "days", calendar.compact(self.days))
         object.__setattr__(self, "until", until)
         object.__setattr__(self, "weekdays", tuple(day for day in calendar.WEEKDAYS if day in self.weekdays))
         return self

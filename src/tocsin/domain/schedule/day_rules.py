@@ -73,15 +73,6 @@ class DayRules:
     shift: Shift = "skip"
 
 
-def day_number(written: str) -> int:
-    """Return the days since 1970 of an ISO date.
-
-    Raises:
-        ValueError: it is no ISO date.
-    """
-    return date.fromisoformat(written).toordinal() - _EPOCH
-
-
 def date_of(day: int) -> date:
     """Return the date of a number of days since 1970."""
     return date.fromordinal(day + _EPOCH)
@@ -99,18 +90,13 @@ def range_of(written: str) -> tuple[int, int]:
         ValueError: it is neither a date nor a range in order.
     """
     first, _, last = written.partition("/")
-    start, end = day_number(first), day_number(last or first) + 1
-    if start >= end:
+    start, end = (date.fromisoformat(day).toordinal() - _EPOCH for day in (first, last or first))
+    if start > end:
         raise ValueError(f"{written} ends before it begins")
-    return start, end
+    return start, end + 1
 
 
-def compact(days: Iterable[date]) -> tuple[str, ...]:
-    """Return dates as ranges in order, each date once."""
-    return compact_ranges(day.isoformat() for day in days)
-
-
-def compact_ranges(written: Iterable[str]) -> tuple[str, ...]:
+def compact(written: Iterable[str]) -> tuple[str, ...]:
     """Return dates and ranges as ranges in order, each date once.
 
     Raises:

@@ -6,10 +6,10 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from . import timezones
+from .bounds import check_fires
 from .clock_changes import ClockChange, clock_changes, local_time
 from .day_rules import DayRules
 from .english import listed, meaning
-from .firing_check import check_fires
 from .instants import DstPolicy
 from .parser import next_instants, parse, zone_in
 from .schedule import Schedule

@@ -12,7 +12,7 @@ from pydantic import ConfigDict
 from ...domain.execution_counts import PERIOD, period_of, start_of
 from ...domain.replay import Past
 from ...domain.schedule import ScheduleError
-from ...domain.schedule.clock_changes import instants_of, local_time, skipped
+from ...domain.schedule.clock_changes import instants_of, local_time, shifted
 from ...domain.schedule.timezones import validate_timezone
 from ...ports import History
 from ...ports.queries import CountQuery, InvalidQuery
@@ -91,7 +91,7 @@ def _width(edges: Sequence[datetime]) -> timedelta:
 def _start(zone: str, day: date) -> datetime:
     """Return the first instant of a local day; the clocks may skip its midnight."""
     midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - on the wall clock
-    return (instants_of(zone, midnight) or (skipped(zone, midnight),))[0].astimezone(UTC)
+    return (instants_of(zone, midnight) or (shifted(zone, midnight),))[0].astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)
