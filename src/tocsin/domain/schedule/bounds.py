@@ -1,4 +1,4 @@
-"""The bounds of a schedule, and the refusal of schedules that fire at no time, with the reason."""
+"""The bounds of a schedule, and the refusal of schedules that never fire."""
 
 import re
 from dataclasses import replace

@@ -33,7 +33,7 @@ def listed(values: Iterable[int], low: int, high: int) -> str:
 
 
 def stepped(values: Iterable[int], high: int) -> str:
-    """Write a set of values from 0 to `high`, with steps where they fit: `*/15`, `9-17/2`."""
+    """Write values from 0 to `high`, with steps where they fit: `*/15`, `9-17/2`."""
     numbers = sorted(set(values))
     steps = {later - earlier for earlier, later in pairwise(numbers)}
     if len(steps) == 1 and steps != {1}:
