@@ -14,7 +14,7 @@ inputs that wait, and hashes of ids.
   - unique        unique.<job>.<key>.>                                                  its holders
   - dead-letter   dead-letter.<job>….>  all, without attempts
   - queue         queue.<name>.>        the newest pause or resumption, the newest purge
-  - runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
+  - runs          runs.<job>.>                                                          the runs (`dependency.JobRuns`)
   - use           use.<namespace>.>                                                     its daily use (`daily_use.DailyUse`)
   - cron          cron.….               the newest, and of open executions              the subject of each event
   - standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
@@ -40,9 +40,9 @@ from .. import subjects
 from ..domain.commit import LogHead, Position, Range
 from ..domain.daily_use import DailyUse
 from ..domain.dead_letter import DeadLetter
+from ..domain.dependency import JobRuns
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
-from ..domain.job_runs import JobRuns
 from ..domain.lock import Lock, LockQueue, Waiter
 from ..domain.log_events import Waits
 from ..domain.queue import Queue
