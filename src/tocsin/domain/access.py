@@ -244,10 +244,7 @@ MASK: Final = "******"
 
 
 def masked(message: Message) -> Message:
-    """Return a copy of the message without secrets.
-
-    The tokens of a task permit a report on it, so only the worker may see them.
-    """
+    """Return a copy of the message without tokens, which only the worker may see."""
     match message:
         case Dispatched() | Report() | EnvelopeData():
             return message.changed(token=MASK)

@@ -67,11 +67,7 @@ class DeadLetter:
 
     @property
     def fact(self) -> DeadLettered | PoisonMessage:
-        """Return the first event.
-
-        Raises:
-            LookupError: the first event is unknown.
-        """
+        """Return the first event; raise LookupError if it is unknown."""
         if self.kept is None:
             raise LookupError("no dead letter is kept")
         return self.kept.message

@@ -1,4 +1,4 @@
-"""Dependencies across jobs: the runs of a job, and the last in a window (scratchbird, Job Dependencies)."""
+"""Dependencies across jobs: the last run in a window (scratchbird, Job Dependencies)."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
@@ -81,10 +81,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of(recorded: Recorded[Message]) -> Run | None:
-    """Return the run that an event begins or ends, as this event alone shows it.
-
-    None: it does neither.
-    """
+    """Return the run that an event begins or ends, as this event alone shows it."""
     admission = admission_of(recorded)
     message = recorded.message if admission is None else admission.message
     if not isinstance(message, Requested | Terminal | Skipped):
@@ -165,9 +162,7 @@ class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def awaits_plan(self, window: Window, fired: datetime | None) -> bool:
         """Return whether an instant in a window may have fired without a run yet.
 
-        The instants of a job are planned in order.
-
-        `fired`: the latest that fired (UTC).
+        The instants of a job are planned in order. `fired`: the latest that fired (UTC).
         """
         if fired is None or fired <= window.since:
             return False

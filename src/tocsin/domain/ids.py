@@ -40,18 +40,12 @@ def passed_id(job: str, scheduled_time: datetime) -> str:
 
 
 def trigger_id(job: str, message_id: str, at: datetime) -> str:
-    """Return the id of the execution that a trigger message requests.
-
-    These ids have their own namespace, so that a trigger never takes the id of an occurrence.
-    """
+    """Return the id of the execution that a trigger message requests."""
     return _uuid7(at, "trigger", job, message_id, "")
 
 
 def sequence_trigger_id(job: str, sequence: int, at: datetime) -> str:
-    """Return the id of the execution for a trigger message without an id.
-
-    These ids have their own namespace, because the id of another message may be a number.
-    """
+    """Return the id of the execution for a trigger message without an id."""
     return _uuid7(at, "trigger-sequence", job, str(sequence))
 
 
@@ -228,10 +222,7 @@ def is_execution_id(text: str) -> bool:
 
 
 def time_of(execution_id: str) -> datetime | None:
-    """Return the time (UTC) of an execution's id, in milliseconds.
-
-    None: the text has another form.
-    """
+    """Return the time (UTC) of an execution's id, in milliseconds; None: another form."""
     if not is_execution_id(execution_id):
         return None
     return _EPOCH + timedelta(milliseconds=int(execution_id[:8] + execution_id[9:13], 16))

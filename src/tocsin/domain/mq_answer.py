@@ -84,11 +84,7 @@ class Answer:
 
 
 def read(completion: Completion) -> Answer:
-    """Return what an answer says.
-
-    Raises:
-        AnswerRefused: the answer does not count.
-    """
+    """Return the meaning of an answer; raise AnswerRefused if it does not count."""
     body = _unwrapped(completion)
     status, outcome = _outcome(body)
     if outcome == "completed":

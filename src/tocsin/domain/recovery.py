@@ -215,18 +215,12 @@ def limit_of(step: PlannedStep, policy: Policy) -> timedelta:
 
 
 def _span(seconds: float) -> timedelta:
-    """Return a duration that can be added to an instant.
-
-    A plan may hold a longer duration.
-    """
+    """Return a duration that can be added to an instant; a plan may hold longer."""
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 
 def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
-    """Return when an execution exceeds its time limit (UTC).
-
-    None: it has no time limit, or is not admitted.
-    """
+    """Return when an execution exceeds its time limit (UTC); None: unlimited, or not admitted."""
     if plan.execution_timeout is None or admitted_at is None:
         return None
     return start_jitter.begins_at(plan, admitted_at) + _span(plan.execution_timeout)

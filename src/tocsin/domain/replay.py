@@ -130,11 +130,7 @@ class Past:
 
     @cached_property
     def regimes(self) -> list[InForce]:
-        """Return the definitions in force, oldest first.
-
-        Raises:
-            JobNotFound: no event mentions the job.
-        """
+        """Return the definitions in force, oldest first; raise JobNotFound if there are none."""
         if not self.definitions:
             raise JobNotFound(self.job)
         regimes: list[InForce] = []

@@ -9,10 +9,7 @@ from typing import Any, Final
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 job`, `1,200 jobs`.
-
-    `plural`: the plural of the noun, unless it is the noun with an `s`.
-    """
+    """Return a number with its noun, or its `plural`: `1 job`, `1,200 jobs`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -22,10 +19,7 @@ def utc_text(at: datetime, timespec: str = "auto") -> str:
 
 
 def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None:
-    """Return the elements that a list gained (`+a`) and lost (`-b`).
-
-    None: only their order changed.
-    """
+    """Return the elements that a list gained (`+a`) and lost (`-b`), if any."""
     old, new = list(before), list(after)
     changes = [f"+{element}" for element in dict.fromkeys(new) if new.count(element) > old.count(element)]
     changes += [f"-{element}" for element in dict.fromkeys(old) if old.count(element) > new.count(element)]

@@ -353,10 +353,7 @@ class _Trace:
         return min(self._ended.scheduled_time, self._first.time) if self._is_prompt() else self._first.time
 
     def _is_prompt(self) -> bool:
-        """Return whether the request came at the scheduled time.
-
-        The scheduled time of a backfill, a replay or a late occurrence may be long ago.
-        """
+        """Return whether the request came at the scheduled time, unlike a late occurrence."""
         request = self._request()
         is_late = request is not None and request.catch_up
         is_instant = isinstance(self._first.message, Skipped) and self._first.message.reason not in {

@@ -24,10 +24,7 @@ class UniqueKey(msgspec.Struct, frozen=True):
     holders: tuple[KeyHolder, ...] = ()
 
     def holder(self, execution_id: str) -> KeyHolder | None:
-        """Return the entry of an execution.
-
-        None: it did not take the key, or does not count any more.
-        """
+        """Return the entry of an execution; None: it does not count, or not any more."""
         return next((holder for holder in self.holders if holder.execution_id == execution_id), None)
 
 

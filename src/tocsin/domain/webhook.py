@@ -61,11 +61,7 @@ class SignatureScheme:
 
 
 def key_of(secret: str, signature: Signature) -> bytes:
-    """Return the key of a secret.
-
-    Raises:
-        ValueError: it is too short, or not of this kind. The text does not show it.
-    """
+    """Return the key of a secret; raise ValueError, without showing it, if it is unfit."""
     key = secret.encode()
     if signature == "standard-webhooks":
         try:

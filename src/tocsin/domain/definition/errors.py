@@ -105,10 +105,7 @@ def show(value: object) -> str:
 
 
 def problem_code(kind: str, cause: object = None) -> str:
-    """Return the code of a problem that pydantic found.
-
-    It is the code of Tocsin's own error if there is one, and otherwise depends on the type of pydantic's error.
-    """
+    """Return the code of Tocsin's own error, or that for the type of pydantic's error."""
     if isinstance(cause, TocsinError):
         return cause.code
     return _CODES.get(kind) or ("wrong-type" if kind.endswith("_type") else "invalid-value")

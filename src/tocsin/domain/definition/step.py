@@ -134,10 +134,7 @@ def graph_problems(steps: Sequence[Step]) -> Iterator[DefinitionProblem]:
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return one cycle as a closed walk along "depends on", or nothing.
-
-    The walk begins at the step of the cycle that is written first.
-    """
+    """Return one cycle along "depends on", closed, from its first written step, or nothing."""
     try:
         TopologicalSorter({name: tuple(edges[name]) for name in edges}).prepare()
     except CycleError as error:

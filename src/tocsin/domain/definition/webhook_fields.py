@@ -34,9 +34,7 @@ def secret_name(secret: str) -> str | None:
 
 
 def opened_secret(path: str, secret: str | None, opened: Mapping[str, Iterable[str]]) -> str | None:
-    """Return the name of the secret of a webhook.
-
-    None: the settings do not open exactly one for it.
+    """Return the name of a webhook's secret; None: the settings open none or several.
 
     `opened`: the paths of each secret that the settings open.
     """

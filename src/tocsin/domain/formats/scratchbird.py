@@ -124,11 +124,7 @@ class CommandLineError(TocsinError, ValueError):
 
 
 def split_command(text: str) -> list[str]:
-    """Return the program and the arguments in a line.
-
-    Raises:
-        CommandLineError: the line is empty, has an open quote, or needs a shell.
-    """
+    """Return the words of a line; raise CommandLineError if it needs a shell."""
     try:
         words, parts = shlex.split(text), _parts(text)
     except ValueError:

@@ -59,11 +59,7 @@ def define(
 
 
 def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None:
-    """Refuse a new schedule that names no instant after `now`.
-
-    Raises:
-        DefinitionError: the job would never run.
-    """
+    """Raise DefinitionError for a new schedule that names no instant after `now`."""
     after, before = Timetable.of(definition), state.timetable
     if after.schedule is None or (before is not None and before.has_same_instants_as(after)):
         return

@@ -44,10 +44,7 @@ def count_fire_times(state: Ledger, after: datetime, until: datetime, most: int)
 
 
 def next_instant(state: Ledger, after: datetime) -> datetime | None:
-    """Return the next time that needs a decision.
-
-    At that time an instant fires, passes, or does not exist on the clocks of its zone.
-    """
+    """Return the next time at which an instant fires, passes, or does not exist."""
     timetable, current = state.timetable, state.current
     if current is not None and current.since > after:
         return current.since  # another definition was in force before, and its instants still need a decision

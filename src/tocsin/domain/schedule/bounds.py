@@ -59,11 +59,7 @@ def bounds_of(text: str, timezone: str, dst: DstPolicy) -> tuple[datetime | None
 
 
 def check_fires(schedule: Schedule, now: datetime) -> None:
-    """Check that a schedule fires after `now` (aware); a single instant may be past.
-
-    Raises:
-        ScheduleError: it does not, with the reason.
-    """
+    """Raise ScheduleError if a schedule never fires after `now`; one instant may be past."""
     if schedule.only_instant is not None and schedule.days is None:
         return
     if schedule.next_after(now, anchor=now) is None:

@@ -84,10 +84,7 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
 
 
 def first_shown(timezone: str, local: datetime) -> datetime | None:
-    """Return the first instant of a (naive) wall-clock time, in whole seconds.
-
-    None: the clocks skip it.
-    """
+    """Return the first instant of a (naive) wall-clock time; None: the clocks skip it."""
     span, wall = _reached(timezone, local)
     return EPOCH + (wall - span.offset) * _SECOND if wall >= span.wall else None
 

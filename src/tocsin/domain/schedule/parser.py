@@ -61,10 +61,7 @@ def moved_to(schedule: Schedule, at: datetime) -> datetime | None:
 
 
 def _moved(schedule: Schedule, at: datetime, days: OpenDays) -> datetime | None:
-    """Return the same wall time of the next business day.
-
-    None: the day of `at` is open, or the time does not exist.
-    """
+    """Return the same wall time of the next business day, if it moves there."""
     local = local_time(schedule.timezone, at).replace(tzinfo=None)
     day = (local.date() - _EPOCH).days
     target = days.next_business(day) if days.is_closed(day) else None

@@ -137,10 +137,7 @@ class Schedule:
 
     @property
     def most_per_day(self) -> int:
-        """The most instants of a day with 24 hours, without closed time and bounds.
-
-        0: the schedule fires once.
-        """
+        """The most instants of a day with 24 hours; 0: the schedule fires once."""
         interval = self.interval
         if interval is not None:
             return -(-_DAY // interval)

@@ -199,11 +199,7 @@ class TimezoneDatabase:
         return frozenset(name for name in lines if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
 
     def zone(self, name: str) -> Zone:
-        """Return the zone of an allowed name.
-
-        Raises:
-            ScheduleError: the zone does not exist.
-        """
+        """Return the zone of an allowed name; raise ScheduleError for another name."""
         zone = self._zones.get(name)
         if zone is None:
             validate(name, self.names)
@@ -221,11 +217,7 @@ def _version(root: Traversable) -> str:
 
 
 def validate(name: str, names: frozenset[str]) -> str:
-    """Return the name if it is one of `names`.
-
-    Raises:
-        ScheduleError: with the most similar zone.
-    """
+    """Return the name if it is known, or raise ScheduleError with the most similar zone."""
     if name in names:
         return name
     shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "…"

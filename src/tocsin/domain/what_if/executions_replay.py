@@ -193,10 +193,7 @@ class ExecutionsReplay:
         self._expect(arrival)
 
     def advance(self, is_spent: IsSpent) -> bool:
-        """Continue to the end of the window, until the effort is spent.
-
-        Return whether the end is reached.
-        """
+        """Continue until the window ends (true), or the effort is spent (false)."""
         while self._events and self._events[0][0] <= self.until:
             if is_spent():
                 return False

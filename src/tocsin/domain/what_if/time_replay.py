@@ -78,10 +78,7 @@ class TimeReplay:
             self._evolve(ledger.define(self._state, self.definition), Moment(self.since, CANDIDATE))
 
     def advance(self, is_spent: IsSpent) -> bool:
-        """Decide to the end of the window, until the effort is spent.
-
-        Return whether the end is reached.
-        """
+        """Decide until the window ends (true), or the effort is spent (false)."""
         while not is_spent():
             change = self._changes[-1] if self._changes else None
             at = self._first_undecided(self.until if change is None else change.time)

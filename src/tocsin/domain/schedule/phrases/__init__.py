@@ -32,11 +32,7 @@ class Phrase:
 
 
 def parse_phrase(text: str) -> Phrase:
-    """Parse English.
-
-    Raises:
-        ScheduleError: the text is invalid or ambiguous; it suggests another text.
-    """
+    """Parse English; raise ScheduleError, with another text, if it is invalid or ambiguous."""
     from .reader import read_clauses  # noqa: PLC0415 - loads lark, a heavy import that only phrases need
 
     clauses = read_clauses(text)

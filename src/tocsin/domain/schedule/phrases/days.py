@@ -46,10 +46,7 @@ def stepped(values: Iterable[int], high: int) -> str:
 
 
 def times(seconds: Iterable[int]) -> list[str]:
-    """Return the second, minute and hour fields of the expressions that name these seconds.
-
-    The second is omitted if it is 0, as in five-field expressions.
-    """
+    """Return the fields of expressions that name these seconds; a second of 0 is omitted."""
     minutes_of_hour = defaultdict[int, set[tuple[int, int]]](set)
     for at in sorted(set(seconds)):
         hour, rest = divmod(at, 3_600)
