@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.domain.given import KEY
@@ -17,7 +18,7 @@ from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel
 from tocsin.adapters.memory.event_streams import InMemoryFetchChannel
 from tocsin.domain import ids
-from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
+from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, EndNotice, agent_key, unframed
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -82,7 +83,7 @@ class Agent:
         self.got.append((assignment, task.task))
 
     def hear_ends(self, message: bytes) -> None:
-        self.ended += read_ends(message).executions
+        self.ended += msgspec.json.decode(message, type=EndNotice).executions
 
     async def announce(self, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
         self.number += 1

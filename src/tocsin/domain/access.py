@@ -69,18 +69,6 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
 }
 
 
-JOB_PERMISSIONS: Final = (
-    Permission.READ,
-    Permission.HISTORY,
-    Permission.TRIGGER,
-    Permission.CANCEL,
-    Permission.REPLAY,
-    Permission.REGISTER,
-    Permission.EXTERNAL,
-)
-"""The permissions that concern a single job."""
-
-
 @dataclass(frozen=True, slots=True)
 class Binding:
     """The tasks that a worker may fetch, by queue and function."""
@@ -94,6 +82,7 @@ class Binding:
         return queue in self.queues and any(matches(function, pattern) for pattern in self.functions)
 
 
+_NOT_OF_JOBS: Final = frozenset({Permission.WORK, Permission.ADMINISTER})
 NO_TASKS: Final = Binding()
 """The binding of an identity that is no worker."""
 WORKER_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
@@ -224,7 +213,8 @@ class Principal:
         return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
-        return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
+        of_jobs = (permission for permission in Permission if permission not in _NOT_OF_JOBS)
+        return tuple(permission for permission in of_jobs if self.may_with(permission, job))
 
 
 def audience_of(job: Owned) -> Hashable:

@@ -169,14 +169,6 @@ class EndNotice(msgspec.Struct, frozen=True):
 
     executions: tuple[str, ...]
 
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self)
-
-
-def read_ends(message: bytes) -> EndNotice:
-    """Return a notice; raise ValueError for another message."""
-    return msgspec.json.decode(message, type=EndNotice)
-
 
 class Command(BaseModel, frozen=True, extra="ignore", defer_build=True):
     """The answer of the agent keeper to an agent."""

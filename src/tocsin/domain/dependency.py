@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,7 @@ from .events import (
     admission_of,
 )
 from .identity import includes, typed
+from .job_record import Registration
 from .ledger import Ledger, Timetable, schedule_of
 from .ledger.instants import undecided_occurrences
 from .namespaces import referenced_jobs
@@ -276,20 +277,8 @@ def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None
     return "dependency_failed" if "failed" in states else "dependency_missing"
 
 
-class Followed(Protocol):
-    """A job that another may follow; `Ledger` and `Registration` are examples."""
-
-    @property
-    def definition(self) -> JobDefinition | None:
-        """The definition in force; None: the job does not exist."""
-
-    @property
-    def defined_at(self) -> datetime:
-        """The time (UTC) of that definition."""
-
-    @property
-    def created_by(self) -> str | None:
-        """The identity that registered the job."""
+Followed: TypeAlias = Ledger | Registration
+"""A job that another may follow."""
 
 
 def may_follow(follower: Followed, followed: Followed) -> bool:

@@ -117,9 +117,6 @@ class LockQueue(msgspec.Struct, frozen=True):
         for yields, scheduled_time, execution_id in self.by_turn:
             yield Waiter(execution_id, scheduled_time, yields)
 
-    def __contains__(self, execution_id: object) -> bool:
-        return isinstance(execution_id, str) and self.entry(execution_id) is not None
-
     def __eq__(self, other: object) -> bool:
         """Return whether the same executions wait."""
         return isinstance(other, LockQueue) and [*self.by_turn] == [*other.by_turn]
@@ -182,7 +179,7 @@ class Lock(msgspec.Struct, frozen=True):
     waiting: LockQueue = EMPTY
 
     def has_waiter(self, execution_id: str) -> bool:
-        return execution_id in self.waiting
+        return self.waiting.entry(execution_id) is not None
 
 
 initial: Final = Lock()

@@ -78,6 +78,11 @@ class InForce:
         return "disabled" if self.definition is not None and not self.definition.enabled else None
 
     @property
+    def future(self) -> NotFired:
+        """The verdict on instants that are not due yet."""
+        return "future" if self.silence is None else "future-paused" if self.paused else "future-disabled"
+
+    @property
     def schedule(self) -> Schedule | None:
         rule = self.definition
         return None if rule is None or rule.schedule is None else schedule_of(Timetable.of(rule))
@@ -280,7 +285,7 @@ class Past:
         if occurrence.at > self.now:
             if occurrence.excluded:
                 return "future-excluded"
-            return "no-such-local-time" if occurrence.skipped_local is not None else future_of(regime)
+            return "no-such-local-time" if occurrence.skipped_local is not None else regime.future
         if self.decided_until is not None and self.decided_until >= occurrence.at:
             return "unaccounted"
         return "excluded" if occurrence.excluded else "undecided"  # exclusions are recorded at the end of their day
@@ -298,7 +303,7 @@ class Past:
             parts: tuple[tuple[datetime, datetime, NotFired | None], ...] = (
                 (begin, min(end, decided), regime.silence),
                 (max(begin, decided), min(end, present), "undecided"),
-                (max(begin, decided, present), end, future_of(regime)),
+                (max(begin, decided, present), end, regime.future),
             )
             for start, stop, verdict in parts:
                 if start < stop:
@@ -330,16 +335,6 @@ def verdict_of(decision: Recorded[Decision], regime: InForce) -> Literal["fired"
     if fact.reason == "paused":
         return regime.silence or "disabled"
     return "no-such-local-time" if fact.reason == "dst_skip" else fact.reason
-
-
-def future_of(regime: InForce) -> NotFired:
-    match regime.silence:
-        case "paused":
-            return "future-paused"
-        case "disabled":
-            return "future-disabled"
-        case None:
-            return "future"
 
 
 def last_instant(fact: Decision) -> datetime:

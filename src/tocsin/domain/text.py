@@ -62,17 +62,13 @@ def matches(text: str, pattern: str) -> bool:
 
 MAX_TEXT: Final = 300
 """Characters of an error that make its pattern."""
-ID: Final = "<id>"
-HEX: Final = "<hex>"
-NUMBER: Final = "<n>"
-
 _VARIABLE: Final = re.compile(
     r"(?P<id>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
     r"|(?P<hex>\b0x[0-9a-f]+\b|\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{6,}\b)"
     r"|(?P<number>[0-9]+(?:[.,:][0-9]+)*)",
     re.IGNORECASE | re.ASCII,
 )
-_PLACEHOLDERS: Final = {"id": ID, "hex": HEX, "number": NUMBER}
+_PLACEHOLDERS: Final = {"id": "<id>", "hex": "<hex>", "number": "<n>"}
 
 
 def error_pattern(error: str) -> str:

@@ -6,7 +6,6 @@ needed. An execution that is over does not release its key by an event: the next
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import reduce
 from typing import Final, NamedTuple
 
 import msgspec
@@ -45,11 +44,6 @@ def evolve(state: UniqueKey, recorded: Recorded[Message]) -> UniqueKey:
             return UniqueKey((*fact.others, newest))
         case _:
             return state
-
-
-def fold(facts: Iterable[Recorded[Message]], state: UniqueKey = initial) -> UniqueKey:
-    """Return the state after events, oldest first."""
-    return reduce(evolve, facts, state)
 
 
 class Known(NamedTuple):

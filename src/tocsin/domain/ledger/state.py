@@ -90,14 +90,11 @@ class Regime(msgspec.Struct, frozen=True):
 
 
 class KnownDefinition(msgspec.Struct, frozen=True):
-    """A definition that a regime may refer to.
-
-    `definition` is absent if only the timetable is kept.
-    """
+    """A definition that a regime may refer to."""
 
     since: datetime
     timetable: Timetable
-    definition: JobDefinition | None
+    definition: JobDefinition
     created_at: datetime | None = None
     """The time of the registration; None: `since`."""
     created_by: str | None = None
@@ -123,13 +120,11 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def definition(self) -> JobDefinition | None:
         """Return the definition in force now; None: the job does not exist."""
-        known = self._known
-        return known.definition if known else None
+        return self._known.definition if self._known else None
 
     @property
     def timetable(self) -> Timetable | None:
-        known = self._known
-        return known.timetable if known else None
+        return self._known.timetable if self._known else None
 
     @property
     def defined_at(self) -> datetime:
@@ -145,8 +140,7 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def created_by(self) -> str | None:
         """Return the identity that registered the job first, if known."""
-        known = self._known
-        return known.created_by if known else None
+        return self._known.created_by if self._known else None
 
     @property
     def _known(self) -> KnownDefinition | None:
