@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+_EXCERPT: Final = 96
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """Return a number with its noun, or its `plural`: `1 job`, `1,200 jobs`."""
@@ -29,6 +31,16 @@ def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None
 def cut(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def excerpt(text: str, at: int) -> tuple[str, int]:
+    """Return the text around a position, in one line, and the position there.
+
+    A caret below it is at its position in any text: each character takes one column.
+    """
+    begin = max(0, at - _EXCERPT // 2) if len(text) > _EXCERPT else 0
+    window = text[begin : begin + _EXCERPT]
+    return "".join(char if char.isprintable() else " " for char in window), at - begin
 
 
 def printable(text: str) -> str:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
-from .errors import DefinitionProblem
+from .errors import DefinitionProblem, excess
 from .fields import StoredModel, size_of
 
 PREFIX: Final = "tocsin."
@@ -37,9 +37,8 @@ def with_function(written: Any) -> Any:  # noqa: ANN401 - before validation
 
 def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
     """Yield the problem of a specification that is too large; `instead`: the advice."""
-    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
-        yield DefinitionProblem(reason, field=field, code="too-large")
+    size = size_of(work.model_dump(mode="json", exclude_defaults=True))
+    yield from excess(size, "bytes of JSON", MAX_SPECIFICATION_BYTES, field, instead)
 
 
 def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:

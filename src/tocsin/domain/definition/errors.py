@@ -104,6 +104,12 @@ def show(value: object) -> str:
             return f"{shorten(str(value))} ({type(value).__name__})"
 
 
+def excess(number: int, things: str, most: int, field: str, advice: str = "") -> tuple[DefinitionProblem, ...]:
+    """Return the problem of a field if it has more things than it may."""
+    reason = f"{number:,} {things}, more than {most:,}" + (f": {advice}" if advice else "")
+    return (DefinitionProblem(reason, field=field, code="too-large"),) if number > most else ()
+
+
 def problem_code(kind: str, cause: object = None) -> str:
     """Return the code of Tocsin's own error, or that for the type of pydantic's error."""
     if isinstance(cause, TocsinError):

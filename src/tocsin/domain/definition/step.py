@@ -13,7 +13,7 @@ from .bindings import UPSTREAM, VALUE, Bindings, references
 from .builtin_work import FIELDS, PREFIX, function_of, is_builtin, with_function
 from .command import CommandField, command_problems
 from .container_work import ContainerField, container_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import (
     MAX_INPUT_BYTES,
     Args,
@@ -200,6 +200,5 @@ def binding_problems(step: Step) -> Iterator[DefinitionProblem]:
         find_references(constants)
     except SecretReferenceError as error:
         yield DefinitionProblem(str(error), field="bind", code="malformed-secret-reference")
-    if (size := size_of(constants)) > MAX_INPUT_BYTES:
-        reason = f"{size:,} bytes of JSON in constants, more than {MAX_INPUT_BYTES:,}: keep large data in a store"
-        yield DefinitionProblem(reason, field="bind", code="too-large")
+    advice = "keep large data in a store"
+    yield from excess(size_of(constants), "bytes of JSON in constants", MAX_INPUT_BYTES, "bind", advice)

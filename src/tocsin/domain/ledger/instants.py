@@ -86,7 +86,7 @@ def schedule_type(timetable: Timetable | None) -> Literal["ONE_TIME", "RECURRING
 def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
     """Yield the occurrences between the watermark and `now`, oldest first, with their regimes."""
     ends = (*(regime.since for regime in state.regimes[1:]), now)
-    for regime, end in zip(state.regimes, ends, strict=True):
+    for regime, end in zip(state.regimes, ends, strict=False):  # without a regime, there is no end
         known = state.definitions.get(regime.definition)
         if known is None or known.timetable.schedule is None:
             continue

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -19,7 +20,6 @@ from ..events.ledger import in_force_since
 from ..ledger import PUNCTUALITY, JobNotFound, Ledger
 from ..ledger.instants import undecided_occurrences
 from ..replay import Decision, Gap
-from ..schedule import Occurrence
 from .runs import Moment, RecordedJob, median_of
 
 IsSpent: TypeAlias = Callable[[], bool]
@@ -97,7 +97,7 @@ class TimeReplay:
         if len(state.regimes) == 1 and state.watermark is not None and state.regimes[0].since <= state.watermark:
             at = ledger.next_instant(state, state.watermark)
             return at if at is None or at <= horizon else None
-        return next((o.at for o in _undecided(state, horizon)), None)
+        return next((o.at for _, o in undecided_occurrences(state, horizon)), None)
 
     def _decide(self, at: datetime, moment: Moment) -> None:
         now = self._when.now_of(at, moment)
@@ -223,19 +223,13 @@ def _first_instants(recorded: RecordedJob) -> Iterator[tuple[datetime, Recorded[
             case Due() as due:
                 yield due.scheduled_time, cast("Recorded[Decision]", fact)
             case Passed() as passed:
-                first = next((o.at for o in _undecided(state, passed.until)), passed.until)
+                first = next((o.at for _, o in undecided_occurrences(state, passed.until)), passed.until)
                 yield first, cast("Recorded[Decision]", fact)
             case _:
                 pass
         state = ledger.evolve(state, fact)
-    if (undecided := next(_undecided(state, recorded.past.now), None)) is not None:
+    for _, undecided in islice(undecided_occurrences(state, recorded.past.now), 1):
         yield undecided.at, None
-
-
-def _undecided(state: Ledger, until: datetime) -> Iterator[Occurrence]:
-    """Yield the occurrences that the ledger has not decided, oldest first."""
-    if state.regimes:
-        yield from (occurrence for _, occurrence in undecided_occurrences(state, until))
 
 
 def _key(fact: Decision) -> tuple[str, datetime]:
