@@ -120,7 +120,6 @@ class Principal:
     permissions: frozenset[Permission] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the permissions of the roles once."""
         permitted = frozenset[Permission]().union(*(GRANTS[role] for role in self.roles))
         if self.is_bound:
             permitted -= {Permission.ADMINISTER}
@@ -209,7 +208,6 @@ class Principal:
 
     @property
     def _is_admin(self) -> bool:
-        """Return whether the identity administers what it reaches."""
         return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:

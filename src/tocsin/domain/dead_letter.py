@@ -184,7 +184,6 @@ def _shortened(attempt: Attempt) -> Attempt:
 
 
 def _with_error(attempt: Attempt, **changes: object) -> Attempt:
-    """Return an attempt whose error, if it has one, is changed."""
     if attempt.error is None:
         return attempt
     return attempt.changed(error=attempt.error.changed(**changes))

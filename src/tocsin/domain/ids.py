@@ -67,24 +67,16 @@ def public_trigger_id(
 def answer_id(publisher: str | None, message_id: str | None, sequence: int) -> str:
     """Return the end of the subject of a trigger's answer, after the job.
 
-    It is the token of the message, after the name of its publisher (`api` for the API and operators, which `publisher` None
-    means) and a dot. So a program cannot answer for the trigger of another. A program without an account of its own has no name.
-    """
-    token = _trigger_token(message_id, sequence)
-    name = OWN_REQUESTS if publisher is None else publisher
-    return f"{name}.{token}" if name else token
-
-
-def _trigger_token(message_id: str | None, sequence: int) -> str:
-    """Return the message's id, percent-encoded where a subject requires it.
-
-    It is `seq-` and the message's sequence if it has no id or a long one. The two never meet: an id that begins like a
-    sequence is encoded there.
+    It is the message's id, percent-encoded where a subject requires it, or `seq-` and its sequence, if it has no id or a long one. The
+    name of its publisher (`api` for the API and operators, which `publisher` None means) and a dot precede it. So a program cannot answer for the trigger of another. A program without an account of its own has no name.
     """
     encoded = "" if message_id is None else quote(message_id, safe="", errors="replace").replace(".", "%2E")
     if not encoded or len(encoded) > MAX_TRIGGER_TOKEN_LENGTH:
-        return f"{_BY_SEQUENCE}{sequence}"
-    return encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
+        token = f"{_BY_SEQUENCE}{sequence}"
+    else:  # an id that begins like a sequence is encoded there, so that the two never meet
+        token = encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
+    name = OWN_REQUESTS if publisher is None else publisher
+    return f"{name}.{token}" if name else token
 
 
 def enqueued_id(key: str, number: int, at: datetime) -> str:

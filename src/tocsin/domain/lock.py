@@ -110,7 +110,6 @@ class LockQueue(msgspec.Struct, frozen=True):
     """The number of replays and parts of backfills."""
 
     def __len__(self) -> int:
-        """Return how many executions wait."""
         return len(self.by_turn)
 
     def __iter__(self) -> Iterator[Waiter]:
@@ -118,7 +117,6 @@ class LockQueue(msgspec.Struct, frozen=True):
             yield Waiter(execution_id, scheduled_time, yields)
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the same executions wait."""
         return isinstance(other, LockQueue) and [*self.by_turn] == [*other.by_turn]
 
     __hash__ = None  # type: ignore[assignment]  # it is compared in tests only

@@ -272,7 +272,6 @@ def of_limit(limit: TimeLimit, state: Execution) -> Happening | None:
 
 
 def _never_opened(limit: TimeLimit, scheduled_time: datetime, state: Execution) -> Happening:
-    """Return that an occurrence was skipped or missed, and so is not complete in time."""
     how = "skipped" if state.status is Status.SKIPPED else "missed"
     reason = f"not complete at {utc_text(limit.until, 'seconds')}: it was {how}"
     why = f"{_origin('cron', scheduled_time)}\ntocsin why {limit.job} {utc_text(scheduled_time, 'seconds')}"

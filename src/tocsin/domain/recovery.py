@@ -215,7 +215,6 @@ def limit_of(step: PlannedStep, policy: Policy) -> timedelta:
 
 
 def _span(seconds: float) -> timedelta:
-    """Return a duration that can be added to an instant; a plan may hold longer."""
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 

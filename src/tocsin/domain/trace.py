@@ -363,7 +363,6 @@ class _Trace:
         return self._ended.trigger in PROMPT and not is_late and not is_instant
 
     def _beginnings(self) -> Iterable[Span]:
-        """Return the spans until the execution was admitted."""
         start, begun, end = self._start(), self._first.time, self._end.time
         if self._is_prompt() and self._ended.scheduled_time != begun:  # by the server, whose clock may be later
             yield self._part("plan", "plan", start, begun, "planner")
@@ -389,7 +388,6 @@ class _Trace:
         return any(isinstance(r.message, DependenciesSettled) and r.message.outcome != "met" for r in self._facts)
 
     def _wait_until_start(self, plan: Plan) -> Iterable[Span]:
-        """Return the wait of an admitted execution for its start time (`start_at`)."""
         admitted = self._time_of(Admitted)
         if admitted is None or plan.start_at is None or plan.start_at <= admitted:
             return

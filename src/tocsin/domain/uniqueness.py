@@ -55,15 +55,12 @@ class Known(NamedTuple):
 
 def duplicates(rule: UniqueRule, enqueued_at: datetime, known: Iterable[Known]) -> list[Known]:
     """Return the executions of which a job is a duplicate, the oldest first (ojs-unique-jobs §7.4)."""
+    period = timedelta.max if rule.period is None else timedelta(seconds=rule.period)
     return [
         candidate
         for candidate in known
-        if candidate.state in rule.states and not _is_past(rule, candidate.holder, enqueued_at)
+        if candidate.state in rule.states and enqueued_at - candidate.holder.enqueued_at < period
     ]
-
-
-def _is_past(rule: UniqueRule, holder: KeyHolder, now: datetime) -> bool:
-    return rule.period is not None and now - holder.enqueued_at >= timedelta(seconds=rule.period)
 
 
 def take(

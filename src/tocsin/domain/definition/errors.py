@@ -49,7 +49,6 @@ class DefinitionProblem:
     """The stable name of this kind of problem."""
 
     def __post_init__(self) -> None:
-        """Derive the code of an unknown field."""
         if self.unknown:
             object.__setattr__(self, "code", "unknown-field")
 

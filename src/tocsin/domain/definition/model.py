@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_va
 from .. import schedule as calendar
 from ..schedule import DayRules, DstPolicy, Shift
 from ..text import same_text
-from .builtin_work import FIELDS, with_function
+from .builtin_work import FIELDS, BuiltinWork
 from .calendars import Blackout, Calendars, day_problems
 from .command import CommandField
 from .concurrency import Concurrency
@@ -27,7 +27,6 @@ from .fields import (
     OverlapPolicy,
     Priority,
     Seconds,
-    StoredModel,
     Text,
     Timeout,
     is_stored,
@@ -90,7 +89,7 @@ MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
 
 
-class JobDefinition(StoredModel):
+class JobDefinition(BuiltinWork):
     """A named job: its schedule, its work, and its rules for special cases."""
 
     name: Name
@@ -267,11 +266,6 @@ class JobDefinition(StoredModel):
             step.model_copy(update={field: value for field, value in inherited.items() if getattr(step, field) is None})
             for step in self.own_steps()
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        return data if is_stored(info) else with_function(data)
 
     @model_validator(mode="before")
     @classmethod

@@ -266,7 +266,6 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401
 
 
 def _counted_part(evolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that turns to a part of a schema, with its work counted."""
 
     def counted(validator: Any, **changes: Any) -> Any:  # noqa: ANN401
         part = changes.get("schema")

@@ -6,11 +6,11 @@ from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import JsonValue, ValidationInfo, model_validator
+from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
 from .bindings import UPSTREAM, VALUE, Bindings, references
-from .builtin_work import FIELDS, PREFIX, function_of, is_builtin, with_function
+from .builtin_work import FIELDS, PREFIX, BuiltinWork, function_of, is_builtin
 from .command import CommandField, command_problems
 from .container_work import ContainerField, container_problems
 from .errors import DefinitionProblem, excess, show
@@ -22,10 +22,8 @@ from .fields import (
     Object,
     Priority,
     StepName,
-    StoredModel,
     Text,
     Timeout,
-    is_stored,
     size_of,
 )
 from .http_request import HttpField, request_problems
@@ -35,7 +33,7 @@ from .sql_work import ProcedureCall, SqlStatement, call_problems, statement_prob
 Callback: TypeAlias = Literal["on_complete", "on_success", "on_failure"]
 
 
-class Step(StoredModel):
+class Step(BuiltinWork):
     """A node of a job's graph. An absent field has the job's value."""
 
     name: StepName
@@ -72,11 +70,6 @@ class Step(StoredModel):
     """The priority of this step, also in an execution whose trigger names another."""
     retry: RetryPolicy | None = None
     """The rule for the retries of this step."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        return data if is_stored(info) else with_function(data)
 
 
 def given_fields(step: Step) -> tuple[str, ...]:

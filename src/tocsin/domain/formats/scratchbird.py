@@ -222,7 +222,6 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
 
 
 def _is_twice(document: Document, job: Mapping[str, object], name: str, same: str) -> bool:
-    """Return whether a job has `same` beside `name`, which is refused."""
     if name in job and same in job:
         document.wrong(same, job[same], f"is the same as `{name}`: leave one of them out", code="exclusive-fields")
     return name in job and same in job

@@ -131,7 +131,6 @@ def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | No
 
 
 def _existing(state: Ledger, job: str) -> Regime:
-    """Return the regime in force; raise JobNotFound if the job does not exist."""
     if state.current is None or not state.current.definition:
         raise JobNotFound(job)
     return state.current

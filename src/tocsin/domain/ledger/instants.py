@@ -224,26 +224,15 @@ def _verdicts(
     ]
     fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
     late = [i for i in fireable if now - undecided[i][1].at > PUNCTUALITY]
-    if late:
-        timetable = state.timetable
+    if late and (timetable := state.timetable) is not None:
         # If an instant is due now, no catch-up fires beside it (ojs-cron §7.3: at most one).
-        newest = 0 if timetable is None else _caught_up(timetable, is_due=len(late) < len(fireable))
-        if more and timetable is not None and timetable.schedule is not None:
+        newest = {"all": timetable.catch_up_limit, "once": int(len(late) == len(fireable))}.get(timetable.catch_up, 0)
+        if more:
             anchor = anchor_of(state, state.regimes[-1])
             newest = max(0, newest - schedule_of(timetable).count(undecided[-1][1].at, now, anchor=anchor))
         for i in late[: max(0, len(late) - newest)]:
             verdicts[i] = "missed"
     return verdicts
-
-
-def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
-    match timetable.catch_up:
-        case "all":
-            return timetable.catch_up_limit
-        case "once":
-            return 0 if is_due else 1
-        case _:
-            return 0
 
 
 def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:

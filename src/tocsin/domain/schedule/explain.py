@@ -140,10 +140,6 @@ def _effect(change: ClockChange) -> str:
 
 
 def _clock_warnings(schedule: Schedule, now: datetime) -> tuple[str, ...]:
-    """Return the clock changes with a surprising effect.
-
-    These are lost fixed times, and a silent hour of a schedule that steps through the hours.
-    """
     return tuple(
         f"{describe(change, schedule.timezone)} (see dst.{change.kind})"
         for change in clock_changes(schedule, now, now + AHEAD)

@@ -178,7 +178,6 @@ class CalendarRule:
         return None
 
     def _previous(self, zone: Zone, end: int, after: int) -> int | None:
-        """Return the last instant at or before `end` and later than `after`."""
         while end > after:
             span = zone.span(end)
             wall_instant = self.pattern.previous(end + span.offset)

@@ -165,7 +165,6 @@ def zone_in(text: str) -> str | None:
 
 
 def _without_zone(text: str, timezone: str) -> str:
-    """Return a phrase without its zone."""
     zone, last = zone_in(text), _LAST_WORD.search(text)
     if zone is None or last is None:
         return text

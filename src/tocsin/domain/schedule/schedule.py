@@ -181,7 +181,6 @@ class Schedule:
         return self.closed is None or next(self.closed.spans(after, until), None) is None
 
     def _begin(self, after: datetime) -> datetime:
-        """Return the moment after which the first instant later than `after` is searched."""
         return after if self.starts_at is None else max(after, self.starts_at - _JUST_BEFORE)
 
     def _within(self, after: datetime, until: datetime) -> tuple[datetime, datetime]:

@@ -227,7 +227,6 @@ class ExecutionsReplay:
                 self._end(arrival, now, *arrival.ends)
 
     def _request(self, arrival: Arrival, now: datetime) -> None:
-        """Decide whether an execution may run, as the planner and the lock keeper do."""
         request = arrival.request
         if request is None or arrival.outcome.status != "waiting":
             return
@@ -293,7 +292,6 @@ class ExecutionsReplay:
                 return
 
     def _fill(self, queue: str, now: datetime) -> None:
-        """Start the next tasks of a queue whose slots are limited."""
         for name in self.slots.fill(queue, now):
             job, _, execution_id = name.rpartition("/")
             arrival = self._arrivals[job, execution_id]

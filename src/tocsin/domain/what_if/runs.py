@@ -293,11 +293,6 @@ class Outcome:
         return self.status not in {"waiting", "running"}
 
     @property
-    def is_superseded(self) -> bool:
-        """Whether `cancel_previous` cancelled it."""
-        return self.status == "cancelled" and self.reason == SUPERSEDED
-
-    @property
     def lock_wait(self) -> float:
         """The seconds for which it waited for its lock; 0: the lock was free."""
         if not self.found_lock_held or self.admitted_at is None:

@@ -19,7 +19,7 @@ from ..events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Pau
 from ..events.ledger import in_force_since
 from ..ledger import PUNCTUALITY, JobNotFound, Ledger
 from ..ledger.instants import undecided_occurrences
-from ..replay import Decision, Gap
+from ..replay import Decision, Gap, last_instant
 from .runs import Moment, RecordedJob, median_of
 
 IsSpent: TypeAlias = Callable[[], bool]
@@ -172,7 +172,7 @@ class _DecisionTimes:
             times.known.setdefault(first, moment)
             times.times[_key(decision.message)] = decision.time
             is_late = decision.time - first > PUNCTUALITY
-            if _is_punctual(decision.message):
+            if isinstance(decision.message, Due) and not decision.message.catch_up:
                 times.punctual.add(first)
             elif is_late:
                 times.late.append(_Late(first, moment))
@@ -233,11 +233,7 @@ def _first_instants(recorded: RecordedJob) -> Iterator[tuple[datetime, Recorded[
 
 
 def _key(fact: Decision) -> tuple[str, datetime]:
-    return fact.type, fact.scheduled_time if isinstance(fact, Due) else fact.until
-
-
-def _is_punctual(fact: Decision) -> bool:
-    return isinstance(fact, Due) and not fact.catch_up
+    return fact.type, last_instant(fact)
 
 
 def _is_of_ticker(change: Recorded[DefinitionFact]) -> bool:

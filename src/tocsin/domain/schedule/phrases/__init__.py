@@ -65,7 +65,6 @@ def _compose(clauses: ClauseSet) -> Phrase:
 
 
 def _check_pace(clauses: ClauseSet) -> None:
-    """Require two times for `twice a day`, and two weekdays for `twice a week`."""
     pace = clauses.get(Pace)
     if pace is None or pace.unit in {"second", "minute", "hour"}:
         return
