@@ -161,11 +161,7 @@ def read_held(name: str) -> HeldEntry | None:
 
 
 class EndNotice(msgspec.Struct, frozen=True):
-    """A notice that executions are over, so that an agent need not run their tasks.
-
-    Attributes:
-        executions: their keys, `<job>.<execution id>`, the job as one token of a subject.
-    """
+    """A notice that executions (`<job>.<execution id>`, the job as one token) are over."""
 
     executions: tuple[str, ...]
 

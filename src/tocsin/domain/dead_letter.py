@@ -56,10 +56,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, folded from its events.
-
-    `kept` is its first event, absent only if that could not be read.
-    """
+    """A dead letter, folded from its events; `kept` is the first, if it is readable."""
 
     kept: Recorded[DeadLettered | PoisonMessage] | None = None
     replays: tuple[Replay, ...] = ()

@@ -51,10 +51,7 @@ Verdict: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A definition while the definition is in force.
-
-    `until`: None: it is still in force.
-    """
+    """A definition while it is in force; `until`: None: it still is."""
 
     fact: Recorded[DefinitionFact]
     until: datetime | None

@@ -19,12 +19,7 @@ _INSTANTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """One coming instant in two forms.
-
-    Attributes:
-        utc: in UTC.
-        local: in the schedule's zone, with its offset at that time.
-    """
+    """One coming instant: in UTC, and in the schedule's zone with its offset then."""
 
     utc: datetime
     local: datetime

@@ -81,9 +81,7 @@ class CalendarRule:
     """A pattern on the wall clock of a zone.
 
     Attributes:
-        pattern: the wall times.
         timezone: the zone's name; it is looked up each time, so that newer zone data applies immediately.
-        dst: the job's policy for clock changes.
         deviates: whether the policy differs from the specification for this pattern.
         fires_twice: whether wall times that a fold repeats fire again.
     """

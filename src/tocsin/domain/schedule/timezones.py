@@ -82,10 +82,9 @@ class Span:
 class Zone:
     """The spans of one zone, computed when needed; `data` is the zone for `datetime`."""
 
-    __slots__ = ("_always", "_chunks", "data", "name")
+    __slots__ = ("_always", "_chunks", "data")
 
-    def __init__(self, name: str, data: tzinfo) -> None:
-        self.name = name
+    def __init__(self, data: tzinfo) -> None:
         self.data = data
         # A zone says its offset at no time in particular only if it is the same at all times.
         offset = data.utcoffset(None)
@@ -204,7 +203,7 @@ class TimezoneDatabase:
         if zone is None:
             validate(name, self.names)
             with self._root.joinpath("zoneinfo", *name.split("/")).open("rb") as data:
-                zone = self._zones[name] = Zone(name, ZoneInfo.from_file(data, key=name))
+                zone = self._zones[name] = Zone(ZoneInfo.from_file(data, key=name))
         return zone
 
 

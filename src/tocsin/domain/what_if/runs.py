@@ -264,13 +264,10 @@ class Outcome:
 
     Attributes:
         scheduled_time: the instant, or the time of its trigger (UTC).
-        shard: the shard on which it runs, if its job is divided.
         requested_at: when the ticker decided on the instant, or the trigger was planned.
         status: `waiting` until it is admitted, then `running`, then its end.
-        reason: why it was skipped, cancelled or failed.
         found_lock_held: another execution held its lock when it needed the lock.
         admitted_at: when it got its lock, or did not need one.
-        started_at: when a worker started it.
         is_estimated: its duration was not recorded.
     """
 

@@ -46,8 +46,7 @@ class TimeReplay:
 
     Attributes:
         definition: the definition to try; None: the recorded definitions.
-        since: the beginning of the window, exclusive.
-        until: the end of the window, inclusive.
+        since, until: the window, without its beginning.
         absences: the times in which no ticker led, in order.
     """
 

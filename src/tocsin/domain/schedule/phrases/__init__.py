@@ -20,12 +20,7 @@ _MIDNIGHT: Final = "0 0"
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """The meaning of a phrase.
-
-    Attributes:
-        expressions: the cron expressions.
-        warnings: parts that the phrase left open, and the values chosen for them.
-    """
+    """The cron expressions of a phrase, and warnings about parts that it left open."""
 
     expressions: tuple[str, ...]
     warnings: tuple[str, ...] = ()
