@@ -120,7 +120,7 @@ class NamedSnapshot(msgspec.Struct, frozen=True):
 
 
 class RunFound(msgspec.Struct, frozen=True):
-    """The last run of a job in a window, if any, as read from the log."""
+    """The last run of a job in a window, if any, as it was read."""
 
     job: str
     window: Window
