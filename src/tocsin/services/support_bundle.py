@@ -33,7 +33,7 @@ MAX_EVENTS: Final = 2_000
 """The newest events of each stream."""
 MAX_LOG_BYTES: Final = 2_097_152
 """The end of each file of log lines."""
-PACKAGES: Final = ("nats-py", "faststream", "pydantic", "redis", "opentelemetry-sdk", "tzdata", "msgspec")
+PACKAGES: Final = ("nats-py", "faststream", "croniter", "pydantic", "redis", "opentelemetry-sdk", "tzdata", "msgspec")
 """Packages whose versions are written."""
 
 _NAMES: Final = frozenset(

@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 
 from tests.properties import examples
 from tocsin.domain.schedule import Schedule, ScheduleError, parse
+from tocsin.domain.schedule.explain import known_to_differ
 
 from . import strategies as random
-from .second_opinion import known_to_differ
 
 
 def read(expression: str, timezone: str = "UTC") -> Schedule:

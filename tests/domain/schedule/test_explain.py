@@ -5,9 +5,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.cron import next_fire_times
-from tocsin.domain.schedule import DstPolicy, ScheduleError, explain, parse, timezones
-
-from .second_opinion import differs, known_to_differ
+from tocsin.domain.schedule import DstPolicy, Schedule, ScheduleError, explain, parse, timezones, warnings_at
+from tocsin.domain.schedule.explain import disagreements, known_to_differ
 
 WINTER = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -128,8 +127,16 @@ def test_a_moment_that_says_no_offset_is_refused() -> None:
 @pytest.mark.parametrize("timezone", ["UTC", "America/New_York"])
 def test_croniter_agrees_or_the_difference_is_known(text: str, timezone: str) -> None:
     for after in (WINTER, datetime(2026, 3, 8, 6, tzinfo=UTC), datetime(2026, 11, 1, 5, 20, tzinfo=UTC)):
-        cron = [each for each in parse(text, timezone).expressions if not each.startswith("@")]
-        assert not any(differs(each, timezone, after) for each in cron if not known_to_differ(each))
+        assert disagreements(parse(text, timezone), after) == ()
+
+
+def test_a_difference_is_reported_with_both_answers() -> None:
+    right, wrong = parse("0 9 * * *"), parse("0 10 * * *")
+    mistaken = Schedule(right.text, "UTC", expressions=right.expressions, rule=wrong.rule)
+    (warning,) = warnings_at(mistaken, WINTER)
+    assert warning.startswith("croniter reads '0 9 * * *' otherwise: 2026-01-02T09:00:00Z, ")
+    assert "; here it is 2026-01-01T12" not in warning
+    assert "; here it is 2026-01-02T10:00:00Z, " in warning
 
 
 @pytest.mark.parametrize(
@@ -138,4 +145,3 @@ def test_croniter_agrees_or_the_difference_is_known(text: str, timezone: str) ->
 )
 def test_its_known_habits_are_known(expression: str) -> None:
     assert known_to_differ(expression)
-    assert differs("5-5 * * * *", "UTC", WINTER)

@@ -1,20 +1,100 @@
 """Everything that is known about a schedule before its use, as data."""
 
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Final
 
 from . import timezones
 from .bounds import check_fires
-from .clock_changes import ClockChange, clock_changes, local_time
+from .clock_changes import ClockChange, clock_changes, first_shown, local_time
 from .day_rules import DayRules
 from .english import listed, meaning
-from .instants import DstPolicy
+from .expression import parse_expression
+from .instants import SPECIFIED, CalendarRule, DstPolicy, instant, seconds, wall_time
 from .parser import next_instants, parse, zone_in
 from .schedule import Schedule
 
 _INSTANTS: Final = 5
+
+
+# Registration compares both engines, so a mistake of either shows there. croniter works on naive wall-clock time, and the rules for clock changes are
+# applied here, because croniter follows other rules. Expressions that croniter is known to read differently are not compared.
+
+_WITH_SECONDS: Final = 6
+_FAR: Final = 50
+_SAME_ENDS: Final = re.compile(r"\b(\w+)-\1\b", re.IGNORECASE)
+_STEPPED_RANGE: Final = re.compile(r"-\w+/")
+
+
+def disagreements(schedule: Schedule, after: datetime, n: int = 5) -> tuple[str, ...]:
+    """Return a sentence for each expression whose next `n` instants differ in croniter.
+
+    Both engines follow the rules of the specification, not the policy of the schedule, because the comparison is about reading the
+    expression.
+    """
+    start, differences = instant(seconds(after)), list[str]()
+    for expression, rule in zip(schedule.expressions, schedule.calendar_rules, strict=False):
+        fires = rule.next_after(start, start) is not None  # if not, croniter would search for a long time
+        if fires and not known_to_differ(expression):
+            croniter_times = _theirs(expression, schedule.timezone, start, n)
+            own_times = _ours(replace(rule, dst=SPECIFIED), start, len(croniter_times))
+            if own_times != croniter_times:
+                differences.append(
+                    f"croniter reads {expression!r} otherwise: {_shown(croniter_times)}; here it is {_shown(own_times)}"
+                )
+    return tuple(differences)
+
+
+def known_to_differ(expression: str) -> bool:
+    """Whether croniter reads the expression by its own rules, one per line below."""
+    *_, month_days, months, week_days = expression.upper().split()
+    days = parse_expression(expression).pattern.days
+    return (
+        _SAME_ENDS.search(expression) is not None  # 5-5 is the whole field
+        or "W" in month_days  # 31W is the last day of a shorter month; lists with W, and LW, are refused
+        or _STEPPED_RANGE.search(f"{months} {week_days}")
+        is not None  # beyond the end of the field, a step starts again
+        or (days.either and "#" in week_days)  # either day field becomes both
+        or ("*" not in (month_days, week_days) and days.names_every_day)  # 1-7 is a star, */1 is not
+    )
+
+
+def _ours(rule: CalendarRule, start: datetime, n: int) -> list[datetime]:
+    instants = list[datetime]()
+    at = rule.next_after(start, start)
+    while at is not None and len(instants) < n:
+        instants.append(at)
+        at = rule.next_after(at, start)
+    return instants
+
+
+def _theirs(expression: str, timezone: str, start: datetime, n: int) -> list[datetime]:
+    """Return up to `n` instants of croniter, fewer if it cannot parse or stops searching."""
+    from croniter import CroniterError, croniter  # noqa: PLC0415 - only a registration compares
+
+    instants = list[datetime]()
+    local = wall_time(seconds(start) + timezones.zone(timezone).span(seconds(start)).offset)
+    try:
+        walk = croniter(
+            expression,
+            local,
+            ret_type=datetime,
+            second_at_beginning=len(expression.split()) == _WITH_SECONDS,
+            max_years_between_matches=_FAR,
+        )
+        while len(instants) < n:
+            at = first_shown(timezone, walk.get_next())
+            if at is not None and at > start:
+                instants.append(at)
+    except CroniterError:
+        return instants
+    return instants
+
+
+def _shown(instants: list[datetime]) -> str:
+    return ", ".join(f"{at:%Y-%m-%dT%H:%M:%SZ}" for at in instants) or "never"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +170,8 @@ _SHOWN: Final = 4
 
 def warnings_at(schedule: Schedule, now: datetime) -> tuple[str, ...]:
     """Return the warnings for a schedule registered at `now` (aware), one sentence each."""
-    return (*schedule.warnings, *_clock_warnings(schedule, now), *calendar_warnings(schedule.days, now.date()))
+    clocks = (*_clock_warnings(schedule, now), *disagreements(schedule, now))
+    return (*schedule.warnings, *clocks, *calendar_warnings(schedule.days, now.date()))
 
 
 WARNED: Final = timedelta(days=60)
