@@ -25,7 +25,7 @@ from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Dispatched, Message, Recorded, Started, Trigger
 from tocsin.domain.execution import admit_and_dispatch
 from tocsin.domain.trace import Span, spans_of
-from tocsin.domain.trace_context import Sampling, process_of
+from tocsin.domain.trace_context import Sampling, context_in
 from tocsin.testing import InMemoryEventLog, ManualClock
 from tocsin.worker.handler_runner import in_trace
 
@@ -89,7 +89,7 @@ def measure(sampling: Sampling | None, number: int) -> Costs:
 def _handle(tasks: Sequence[Dispatched]) -> None:
     """Do what a worker does for the trace around each handler."""
     for task in tasks:
-        trace = process_of(task.execution_id, task.traceparent, task.step, task.attempt, 1)
+        trace = context_in(task.execution_id, task.traceparent, "process", task.step, task.attempt, 1)
         with nullcontext() if trace is None else in_trace(trace):
             pass
 

@@ -17,7 +17,7 @@ from tocsin.archive.commit_reader import CommitReader
 from tocsin.archive.log_archive import LogArchive
 from tocsin.domain import execution, ids
 from tocsin.domain.commit import Seal
-from tocsin.domain.dependency import Run, Window
+from tocsin.domain.dependency import KEPT, Found, JobRuns, Run, Window
 from tocsin.domain.events import (
     Acquired,
     Cancelled,
@@ -38,7 +38,6 @@ from tocsin.domain.events import (
     unfold,
 )
 from tocsin.domain.execution import Status
-from tocsin.domain.job_runs import KEPT, Found, JobRuns
 from tocsin.engine.snapshots import Snapshots
 from tocsin.engine.upstream import runs_scope
 from tocsin.ports import LogUnavailable

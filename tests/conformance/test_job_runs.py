@@ -13,7 +13,7 @@ from tests.conformance.test_history import Databases, EmptyDatabase
 from tests.conformance.test_history_summaries import MINUTE, life, record
 from tests.domain.given import NOON
 from tests.properties import examples
-from tocsin.domain.last_run import MAX_TEXT, LastRun
+from tocsin.domain.execution_record import MAX_TEXT, LastRun
 from tocsin.ports import History
 from tocsin.ports.summaries import ENDED, JobRuns
 from tocsin.subjects import Stream

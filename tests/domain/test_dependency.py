@@ -12,7 +12,7 @@ from tests.domain.given import NOON, plan
 from tocsin import subjects
 from tocsin.domain import formats
 from tocsin.domain.definition import MAX_DEPENDENCIES, STORED, DefinitionError, JobDefinition, JobDependency
-from tocsin.domain.dependency import Runs, Upstream, Window, window
+from tocsin.domain.dependency import JobRuns, Run, Upstream, Window, learned, order, run_of, window
 from tocsin.domain.events import (
     Admitted,
     Cancelled,
@@ -22,6 +22,7 @@ from tocsin.domain.events import (
     Recorded,
     Skipped,
 )
+from tocsin.stages.dependency_keeper.past_runs import last_of
 
 HOUR = timedelta(hours=1)
 
@@ -154,16 +155,19 @@ def test_last_run_is_that_of_a_plain_search(
         is_better = expected is None or hour >= expected[0]
         if until - length < hour <= until and kind is not Skipped and is_better:
             expected = hour, f"r{number}"
-    known = Runs()
+    known, read = JobRuns(since=NOON), dict[str, Run]()
     for event in [*events, *chance.sample(events, len(events) // 2)]:  # some come again, in any order
-        known.learn(event)
-    last = known.last(Window(NOON + (until - length) * HOUR, NOON + until * HOUR))
+        known = known.learn(event)
+        if (run := run_of(event)) and (changed := learned(read.get(run.execution_id), run)):
+            read[run.execution_id] = changed
+    within = Window(NOON + (until - length) * HOUR, NOON + until * HOUR)
+    last = known.last(within)
+    assert last_of(sorted((run for run in read.values() if run.ended != "skipped"), key=order), within) == last
     assert (None if last is None else last.execution_id) == (None if expected is None else expected[1])
 
 
 def test_end_without_its_beginning_counts() -> None:
-    runs = Runs()
-    runs.learn(ended(Completed, "r", 1, 9))
+    runs = JobRuns(since=NOON).learn(ended(Completed, "r", 1, 9))
     last = runs.last(Window(NOON, NOON + HOUR))
     assert last is not None
     assert last.ended == "completed"
@@ -183,10 +187,9 @@ def test_end_without_its_beginning_counts() -> None:
     ],
 )
 def test_end_that_a_dependency_wants(on: str, kind: type | None, state: str) -> None:
-    runs = Runs()
-    runs.learn(opened("r", 0, 1))
+    runs = JobRuns(since=NOON).learn(opened("r", 0, 1))
     if kind is not None:
-        runs.learn(ended(kind, "r", 0, 2))
+        runs = runs.learn(ended(kind, "r", 0, 2))
     wanted = JobDependency.model_validate({"job": "load", "on": on})
     assert Upstream(wanted, Window(NOON - HOUR, NOON), runs).state == state
     assert Upstream(wanted, Window(NOON, NOON + HOUR), runs).state == "missing"

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tocsin.domain.definition import JobDefinition
-from tocsin.domain.formats import DefinitionError, DefinitionProblem, read
+from tocsin.domain.definition import DefinitionError, DefinitionProblem, JobDefinition
+from tocsin.domain.formats import read
 from tocsin.domain.formats.document import listed, nearest
 
 KNOWN = ("max_attempts", "initial_delay", "queue")

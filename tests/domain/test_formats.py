@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties import examples
-from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
-from tocsin.domain.formats import DefinitionError, DefinitionProblem, read
+from tocsin.domain.definition import DefinitionError, DefinitionProblem, JobDefinition, RetryPolicy, Step
+from tocsin.domain.formats import read
 from tocsin.domain.formats.document import nearest
 
 HIP: dict[str, Any] = {"name": "a", "function": "f", "schedule": "@daily"}

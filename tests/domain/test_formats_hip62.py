@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from tocsin.domain.definition import JobDefinition, RetryPolicy, Step
-from tocsin.domain.formats import DefinitionError, read
+from tocsin.domain.definition import DefinitionError, JobDefinition, RetryPolicy, Step
+from tocsin.domain.formats import read
 
 
 def job(**fields: object) -> JobDefinition:

@@ -9,6 +9,7 @@ from tocsin.domain.definition import (
     Blackout,
     Calendar,
     Concurrency,
+    DefinitionError,
     EventTrigger,
     JobDefinition,
     JobDependency,
@@ -19,7 +20,7 @@ from tocsin.domain.definition import (
 )
 from tocsin.domain.definition.builtin_work import FIELDS
 from tocsin.domain.definition.partition import Partition
-from tocsin.domain.formats import DefinitionError, ojs, read
+from tocsin.domain.formats import ojs, read
 from tocsin.domain.schedule import DstPolicy
 
 DAILY: dict[str, JsonValue] = {

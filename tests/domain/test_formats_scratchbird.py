@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.definition import JobDefinition, JobDependency, RetryPolicy
+from tocsin.domain.definition import DefinitionError, JobDefinition, JobDependency, RetryPolicy
 from tocsin.domain.definition.command import Command
 from tocsin.domain.definition.partition import Partition
 from tocsin.domain.duration import MAX_DURATION_S
-from tocsin.domain.formats import DefinitionError, read
+from tocsin.domain.formats import read
 from tocsin.domain.formats.scratchbird import CommandLineError, join_command, split_command
 from tocsin.domain.retry import delay
 

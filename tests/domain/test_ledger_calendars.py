@@ -12,7 +12,7 @@ from tocsin.domain.definition import Blackout, Calendar, DefinitionError, JobDef
 from tocsin.domain.definition_changes import schedule_effects
 from tocsin.domain.events import Due, Message, Passed, Recorded
 from tocsin.domain.formats import read_job
-from tocsin.domain.ledger import Ledger, Lookahead
+from tocsin.domain.ledger import Ledger
 from tocsin.services.audit.ledger_time import LedgerTime
 
 START = datetime(2026, 12, 20, tzinfo=UTC)
@@ -31,7 +31,6 @@ class Story:
     def __init__(self) -> None:
         self.state = Ledger()
         self.facts: list[Recorded[Message]] = []
-        self.lookahead = Lookahead()
 
     def append(self, facts: list[Message], at: datetime) -> None:
         for fact in facts:
@@ -43,13 +42,13 @@ class Story:
         self.append([*ledger.define(self.state, definition)], at)
 
     def tick(self, now: datetime) -> None:
-        while facts := ledger.decide_instants(self.state, now, lookahead=self.lookahead):
+        while facts := ledger.decide_instants(self.state, now):
             self.append([*facts], now)
 
     def run(self, until: datetime, most: int = 500) -> None:
         """Decide whenever an instant needs a decision."""
         for _ in range(most):
-            at = ledger.next_instant(self.state, self.state.regimes[0].since, lookahead=self.lookahead)
+            at = ledger.next_instant(self.state, self.state.regimes[0].since)
             if at is None or at > until:
                 return
             self.tick(at)

@@ -102,13 +102,13 @@ def test_beginning_decides_on_the_export(
 
 def test_spans_of_an_execution_have_different_ids() -> None:
     contexts = [
-        trace_context.root_of(ID, GIVEN),
-        trace_context.attempt_of(ID, GIVEN, "a", 1),
-        trace_context.attempt_of(ID, GIVEN, "a", 11),
-        trace_context.attempt_of(ID, GIVEN, "a1", 1),
-        trace_context.process_of(ID, GIVEN, "a", 1, 1),
-        trace_context.process_of(ID, GIVEN, "a", 1, 2),
-        trace_context.root_of("another", GIVEN),
+        trace_context.context_in(ID, GIVEN, "execution"),
+        trace_context.context_in(ID, GIVEN, "attempt", "a", 1),
+        trace_context.context_in(ID, GIVEN, "attempt", "a", 11),
+        trace_context.context_in(ID, GIVEN, "attempt", "a1", 1),
+        trace_context.context_in(ID, GIVEN, "process", "a", 1, 1),
+        trace_context.context_in(ID, GIVEN, "process", "a", 1, 2),
+        trace_context.context_in("another", GIVEN, "execution"),
     ]
     assert len({context.span_id for context in contexts if context}) == len(contexts)
     assert {context.trace_id for context in contexts if context} == {TRACE}
@@ -121,5 +121,5 @@ def test_id_of_a_span_stays_the_same() -> None:
 
 @pytest.mark.parametrize("text", [None, "nonsense"])
 def test_execution_without_a_trace_has_no_contexts(text: str | None) -> None:
-    assert trace_context.root_of(ID, text) is None
-    assert trace_context.process_of(ID, text, "main", 1, 1) is None
+    assert trace_context.context_in(ID, text, "execution") is None
+    assert trace_context.context_in(ID, text, "process", "main", 1, 1) is None

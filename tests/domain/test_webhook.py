@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tocsin.domain.definition.webhook_fields import opened_secret
-from tocsin.domain.webhook import Signature, SignatureScheme, is_signed, key_of
+from tocsin.domain.definition.webhook_fields import Signature, SignatureScheme, is_signed, key_of, opened_secret
 
 KEY = b"a-secret-of-32-bytes-for-testing"
 NOW = datetime(2026, 11, 26, 10, 0, tzinfo=UTC)

@@ -17,7 +17,7 @@ from tocsin.adapters.http.ojs import workers as ojs_workers
 from tocsin.domain import execution
 from tocsin.domain.access import Role
 from tocsin.domain.events import Advanced, Message, Recorded, Released
-from tocsin.domain.trace_context import process_of
+from tocsin.domain.trace_context import context_in
 from tocsin.ports import LogUnavailable
 from tocsin.services import queue_decisions
 from tocsin.services.jobs.quotas import RegisteredJobs
@@ -337,6 +337,6 @@ async def test_fetched_job_names_its_trace(world: World) -> None:
     [task] = execution.dispatch(execution.fold(await world.log.load(SCOPE)), key=KEY)
     await world.log.append(task, expect=newest)
     [job] = (await world.ask("POST", "/ojs/v1/workers/fetch", {"queues": ["default"]})).json()["jobs"]
-    expected = process_of(ID, given, task.step, 1, 1)
+    expected = context_in(ID, given, "process", task.step, 1, 1)
     assert expected is not None
     assert job["traceparent"] == job["meta"]["traceparent"] == expected.traceparent

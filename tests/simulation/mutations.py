@@ -68,7 +68,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "decide by the newest definition alone",
         instants.undecided_occurrences,
-        "zip(state.regimes, ends, strict=True)",
+        "zip(state.regimes, ends, strict=False)",
         "((state.regimes[-1], now),)",
     ),
     bug("fire by the clock of the machine", LeaderElection.time, "else now", "else self._clock.now()"),
@@ -428,7 +428,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "count the silence of a released step from its request",
         recovery._stalled,
-        "times.newest(times.released.get(name))",
+        "times.newest(other=times.released.get(name))",
         "times.newest()",
     ),
     bug(

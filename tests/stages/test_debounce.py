@@ -322,7 +322,7 @@ async def test_closed_window_that_a_copy_left_ends(world: World) -> None:
         await shop.publish("a", 2)
         key = subjects.debounce_key(ids.debounce_window(shop.name, "a"))
         value, revision = await world.projections.get(Bucket.TRIGGERS, key) or (b"", 0)
-        closed = debounce.closed(debounce.Window.model_validate_json(value))
+        closed = debounce.Window.model_validate_json(value).model_copy(update={"is_closed": True})
         await world.projections.put(Bucket.TRIGGERS, key, closed.encode(), expect=revision)
         late = shop.message("a", 3)
         await listener.handle(shop.name, [late])

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from tests.domain.given import KEY
@@ -16,7 +17,7 @@ from tests.stages.world import World
 from tocsin import subjects
 from tocsin.adapters.memory.agents import InMemoryAgentChannel, InMemoryFetchChannel
 from tocsin.domain import ids
-from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, agent_key, read_ends, unframed
+from tocsin.domain.agent import MAX_HOLD_LIST_BYTES, Assignment, EndNotice, agent_key, unframed
 from tocsin.domain.events import (
     Completed,
     Dispatched,
@@ -81,7 +82,7 @@ class Agent:
         self.got.append((assignment, task.task))
 
     def hear_ends(self, message: bytes) -> None:
-        self.ended += read_ends(message).executions
+        self.ended += msgspec.json.decode(message, type=EndNotice).executions
 
     async def announce(self, **fields: Any) -> None:  # noqa: ANN401 - of a hold list
         self.number += 1

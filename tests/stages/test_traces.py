@@ -27,7 +27,7 @@ from tocsin.domain.events import (
     Trigger,
 )
 from tocsin.domain.execution import admit_and_dispatch
-from tocsin.domain.trace_context import Sampling, attempt_of, parse, root_of, trace_id_of
+from tocsin.domain.trace_context import Sampling, context_in, parse, trace_id_of
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 GIVEN = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -58,11 +58,11 @@ async def test_occurrence_stores_the_decision_once(sampling: Sampling) -> None:
     context = parse(first.traceparent)
     assert context is not None
     assert (context.trace_id, context.is_sampled) == (trace_id_of(execution_id), sampling is ALWAYS)
-    assert root_of(execution_id, first.traceparent) == context
+    assert context_in(execution_id, first.traceparent, "execution") == context
     assert public.data.traceparent == first.traceparent
     [envelope] = [recorded.message for recorded in await world.log.read("mq.scheduled.>")]
     assert isinstance(envelope, Envelope)
-    attempt = attempt_of(execution_id, first.traceparent, "main", 1)
+    attempt = context_in(execution_id, first.traceparent, "attempt", "main", 1)
     assert attempt is not None
     assert envelope.data.traceparent == attempt.traceparent
 

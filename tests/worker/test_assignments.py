@@ -53,7 +53,7 @@ class AssignedBench(AgentBench):
         """Send the notice that executions are over."""
         name, agent_id, _ = self.held[-1]
         ended = EndNotice(tuple(f"{subjects.token(task.job)}.{task.execution_id}" for task in tasks))
-        await self.channel.send_ends(name, agent_id, ended.encode())
+        await self.channel.send_ends(name, agent_id, msgspec.json.encode(ended))
 
     async def assign(self, task: Dispatched) -> Assignment:
         assignment = await self.claim(task)

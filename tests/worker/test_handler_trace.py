@@ -15,7 +15,7 @@ from tests.domain.given import ID, KEY, admitted
 from tests.worker.given import FUNCTION, Bench
 from tocsin import Context
 from tocsin.domain import execution
-from tocsin.domain.trace_context import process_of
+from tocsin.domain.trace_context import context_in
 from tocsin.telemetry import trace_ids
 from tocsin.worker.held_tasks import HeldTask
 
@@ -67,7 +67,7 @@ async def test_span_of_a_handler_nests_in_its_run(bench: Bench, spans: Spans, is
             pass
 
     await run(bench, later if is_async else at_once, SAMPLED)
-    expected = process_of(ID, SAMPLED, "main", 1, 1)
+    expected = context_in(ID, SAMPLED, "process", "main", 1, 1)
     [own] = spans.finished
     assert expected is not None
     assert own.context is not None

@@ -5,7 +5,6 @@ read from the log of commits again, so that no event stays in memory. A scope is
 """
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -14,7 +13,6 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from .. import subjects, telemetry
-from ..domain import lock
 from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
 from ..domain.log_events import LeaderChange
@@ -461,10 +459,9 @@ class CommitView:
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-    """Return the newest event of each subject, and all that locks need."""
+    """Return the newest event of each subject, which are enough to fold a scope."""
     newest = {recorded.subject: recorded for recorded in events}
-    first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
-    return [one for one in events if one.sequence >= first or newest[one.subject] is one]
+    return [one for one in events if newest[one.subject] is one]
 
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:

@@ -69,18 +69,6 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
 }
 
 
-JOB_PERMISSIONS: Final = (
-    Permission.READ,
-    Permission.HISTORY,
-    Permission.TRIGGER,
-    Permission.CANCEL,
-    Permission.REPLAY,
-    Permission.REGISTER,
-    Permission.EXTERNAL,
-)
-"""The permissions that concern a single job."""
-
-
 @dataclass(frozen=True, slots=True)
 class Binding:
     """The tasks that a worker may fetch, by queue and function."""
@@ -94,6 +82,7 @@ class Binding:
         return queue in self.queues and any(matches(function, pattern) for pattern in self.functions)
 
 
+_NOT_OF_JOBS: Final = frozenset({Permission.WORK, Permission.ADMINISTER})
 NO_TASKS: Final = Binding()
 """The binding of an identity that is no worker."""
 WORKER_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
@@ -131,7 +120,6 @@ class Principal:
     permissions: frozenset[Permission] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the permissions of the roles once."""
         permitted = frozenset[Permission]().union(*(GRANTS[role] for role in self.roles))
         if self.is_bound:
             permitted -= {Permission.ADMINISTER}
@@ -220,11 +208,11 @@ class Principal:
 
     @property
     def _is_admin(self) -> bool:
-        """Return whether the identity administers what it reaches."""
         return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
-        return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
+        of_jobs = (permission for permission in Permission if permission not in _NOT_OF_JOBS)
+        return tuple(permission for permission in of_jobs if self.may_with(permission, job))
 
 
 def audience_of(job: Owned) -> Hashable:
@@ -244,10 +232,7 @@ MASK: Final = "******"
 
 
 def masked(message: Message) -> Message:
-    """Return a copy of the message without secrets.
-
-    The tokens of a task permit a report on it, so only the worker may see them.
-    """
+    """Return a copy of the message without tokens, which only the worker may see."""
     match message:
         case Dispatched() | Report() | EnvelopeData():
             return message.changed(token=MASK)

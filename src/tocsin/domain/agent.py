@@ -135,11 +135,7 @@ _ASSIGNMENTS: Final = msgspec.json.Decoder(Assignment)
 
 
 def unframed(message: bytes) -> tuple[Assignment, bytes]:
-    """Return an assignment and the body of its task.
-
-    Raises:
-        ValueError: the message is no assignment.
-    """
+    """Return an assignment and its task's body; raise ValueError for another message."""
     head, _, body = message.partition(b"\n")
     return _ASSIGNMENTS.decode(head), body
 
@@ -165,25 +161,9 @@ def read_held(name: str) -> HeldEntry | None:
 
 
 class EndNotice(msgspec.Struct, frozen=True):
-    """A notice that executions are over, so that an agent need not run their tasks.
-
-    Attributes:
-        executions: their keys, `<job>.<execution id>`, the job as one token of a subject.
-    """
+    """A notice that executions (`<job>.<execution id>`, the job as one token) are over."""
 
     executions: tuple[str, ...]
-
-    def encode(self) -> bytes:
-        return msgspec.json.encode(self)
-
-
-def read_ends(message: bytes) -> EndNotice:
-    """Return a notice.
-
-    Raises:
-        ValueError: the message is no notice.
-    """
-    return msgspec.json.decode(message, type=EndNotice)
 
 
 class Command(BaseModel, frozen=True, extra="ignore", defer_build=True):
@@ -202,11 +182,7 @@ def is_agent_name(name: str) -> bool:
 
 
 def checked_shards(shards: Iterable[str]) -> tuple[str, ...]:
-    """Return the shards that an agent declares, each once.
-
-    Raises:
-        ValueError: one is neither the id of a shard nor `*`, or there are too many.
-    """
+    """Return the shards that an agent declares, each once; raise ValueError if one is wrong."""
     distinct = tuple(dict.fromkeys(shards))
     for shard in distinct:
         if shard != EVERY_SHARD and not is_shard_id(shard):

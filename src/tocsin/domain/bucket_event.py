@@ -19,9 +19,7 @@ _MAX_NUID: Final = 200
 def entry_event(
     data: bytes, headers: Mapping[str, str], time: datetime, *, bucket: str, key: str, revision: int
 ) -> cel.Event:
-    """Return the event of a changed entry.
-
-    A value that is not JSON is a text.
+    """Return the event of a changed entry; what is not JSON is a text.
 
     Raises:
         UnreadableEvent: the value is too large, or neither JSON nor a text.
@@ -41,9 +39,7 @@ def entry_event(
 
 
 def object_event(data: bytes, time: datetime, *, bucket: str) -> cel.Event:
-    """Return the event of the metadata of an object.
-
-    A client stores it after an upload, and at a deletion.
+    """Return the event of an object's metadata, stored after an upload and at a deletion.
 
     Raises:
         UnreadableEvent: the message is not that of an object.

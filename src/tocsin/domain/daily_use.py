@@ -36,11 +36,8 @@ class DailyUse(msgspec.Struct, frozen=True):
     def fits(self, need: Need, quota: Namespace) -> bool:
         """Return whether a need is within the daily quotas of a namespace."""
         after = self.plus(need)
-        return _is_within(after.executions, quota.executions_per_day) and _is_within(after.bytes, quota.bytes_per_day)
-
-
-def _is_within(number: int, most: int | None) -> bool:
-    return most is None or number <= most
+        limits = ((after.executions, quota.executions_per_day), (after.bytes, quota.bytes_per_day))
+        return all(most is None or number <= most for number, most in limits)
 
 
 def has_daily_quota(namespace: Namespace) -> bool:
@@ -54,14 +51,11 @@ def read(entry: bytes | None, now: datetime) -> DailyUse:
     """
     today = now.astimezone(UTC)
     days = [(today + timedelta(days=number)).date().isoformat() for number in (0, 1)]
-    if entry is not None:
-        try:
-            stored = msgspec.json.decode(entry, type=DailyUse)
-        except msgspec.MsgspecError:
-            return DailyUse(days[0])
-        if stored.day in days:
-            return stored
-    return DailyUse(days[0])
+    try:
+        stored = msgspec.json.decode(entry or b"", type=DailyUse)
+    except msgspec.MsgspecError:
+        return DailyUse(days[0])
+    return stored if stored.day in days else DailyUse(days[0])
 
 
 def encode(use: DailyUse) -> bytes:

@@ -56,10 +56,7 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A dead letter, folded from its events.
-
-    `kept` is its first event, absent only if that could not be read.
-    """
+    """A dead letter, folded from its events; `kept` is the first, if it is readable."""
 
     kept: Recorded[DeadLettered | PoisonMessage] | None = None
     replays: tuple[Replay, ...] = ()
@@ -67,11 +64,7 @@ class DeadLetter:
 
     @property
     def fact(self) -> DeadLettered | PoisonMessage:
-        """Return the first event.
-
-        Raises:
-            LookupError: the first event is unknown.
-        """
+        """Return the first event; raise LookupError if it is unknown."""
         if self.kept is None:
             raise LookupError("no dead letter is kept")
         return self.kept.message
@@ -188,7 +181,6 @@ def _shortened(attempt: Attempt) -> Attempt:
 
 
 def _with_error(attempt: Attempt, **changes: object) -> Attempt:
-    """Return an attempt whose error, if it has one, is changed."""
     if attempt.error is None:
         return attempt
     return attempt.changed(error=attempt.error.changed(**changes))

@@ -99,7 +99,7 @@ def hear(
     if window is not None and window.is_closed:
         raise WindowClosed("the window of this key ends at this moment")
     open_ = window if window is not None and window.request is not None else None
-    first = event.time if open_ is None or not is_of(open_, registered_at) else open_.first
+    first = event.time if open_ is None or open_.registered_at != registered_at else open_.first
     until = min(event.time + timedelta(seconds=rule.quiet), first + timedelta(seconds=rule.longest))
     replaced = None if open_ is None else open_.last
     after = Window(
@@ -114,20 +114,3 @@ def hear(
         hour=None if open_ is None else open_.hour,
     )
     return Heard(after, replaced)
-
-
-def is_of(window: Window, registered_at: datetime | None) -> bool:
-    """Return whether the events of a window were for a job.
-
-    `registered_at`: the time at which the job of that name was registered first.
-    """
-    return window.registered_at == registered_at
-
-
-def closed(window: Window) -> Window:
-    """Return a window that no event may change any more."""
-    return window.model_copy(update={"is_closed": True})
-
-
-def ended(window: Window) -> Window:
-    return window.model_copy(update={"request": None, "replaced": None, "is_closed": False})

@@ -34,10 +34,7 @@ def changed_fields(before: JobDefinition, after: JobDefinition) -> Iterator[Defi
 
 
 def _comparable(definition: JobDefinition) -> JsonValue:
-    """Return a definition as nested mappings, with its steps by name.
-
-    Inserting a step therefore does not change all steps after it.
-    """
+    """Return nested mappings, with steps by name, so that an inserted step changes no other."""
     dumped = definition.model_dump(mode="json", exclude_none=True)
     return {**dumped, "dag": {step.name: step.model_dump(mode="json", exclude_none=True) for step in definition.dag}}
 

@@ -1,10 +1,10 @@
-"""Dependencies across jobs: the last run of a job in a window (scratchbird, Job Dependencies)."""
+"""Dependencies across jobs: the last run in a window (scratchbird, Job Dependencies)."""
 
-from bisect import bisect_right, insort
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -23,6 +23,7 @@ from .events import (
     admission_of,
 )
 from .identity import includes, typed
+from .job_record import Registration
 from .ledger import Ledger, Timetable, schedule_of
 from .ledger.instants import undecided_occurrences
 from .namespaces import referenced_jobs
@@ -33,6 +34,13 @@ LONGEST_WINDOW: Final = timedelta(seconds=LONGEST_WINDOW_S)
 """The longest window, also of a job whose instants are farther apart."""
 MOST_UNDECIDED: Final = 1_000
 """Undecided instants of a job that are looked at; with more, its ticker is behind."""
+KEPT: Final = 64
+"""The most runs that are kept, with the latest scheduled times."""
+MAX_FOUND: Final = 256
+"""Windows for which a run is noted, the newest."""
+SLACK: Final = timedelta(minutes=1)
+"""How much earlier than its scheduled time a run may have been stored, as the clocks of two machines differ."""
+_EARLIEST: Final = datetime.min.replace(tzinfo=UTC)
 _INSTANT: Final = timedelta(microseconds=1)
 _ENDS: Final[dict[type, Ended]] = {Completed: "completed", Failed: "failed", Cancelled: "cancelled"}
 
@@ -74,10 +82,7 @@ class Run(msgspec.Struct, frozen=True):
 
 
 def run_of(recorded: Recorded[Message]) -> Run | None:
-    """Return the run that an event begins or ends, as this event alone shows it.
-
-    None: it does neither.
-    """
+    """Return the run that an event begins or ends, as this event alone shows it."""
     admission = admission_of(recorded)
     message = recorded.message if admission is None else admission.message
     if not isinstance(message, Requested | Terminal | Skipped):
@@ -87,48 +92,131 @@ def run_of(recorded: Recorded[Message]) -> Run | None:
     return Run(message.execution_id, message.scheduled_time, recorded.sequence, recorded.time, ended, is_occurrence)
 
 
-class LastRuns(Protocol):
-    """The runs of a job, with the last run known in a window."""
+def learned(known: Run | None, run: Run) -> Run | None:
+    """Return a run after another event of it; None: nothing changed.
 
-    def last(self, window: Window, /) -> Run | None:
-        """Return the last run in a window; None: no run has a time in it."""
-        ...
-
-
-class Runs:
-    """The runs of one job, by their scheduled times."""
-
-    def __init__(self) -> None:
-        self._runs: dict[str, Run] = {}
-        self._order: list[tuple[datetime, int, str]] = []
-
-    def learn(self, recorded: Recorded[Message]) -> Run | None:
-        """Apply an event that opens or ends an execution.
-
-        Return the run, or None if nothing changed. An event may come twice, and an end without its beginning.
-        """
-        if (run := run_of(recorded)) is None:
-            return None
-        known = self._runs.get(run.execution_id)
-        if known is not None and (run.ended is None or known.ended is not None):
-            return None
-        if known is not None:
-            run = msgspec.structs.replace(known, ended=run.ended)
-        self._runs[run.execution_id] = run
-        if known is None:
-            insort(self._order, (run.scheduled_time, run.sequence, run.execution_id))
+    An event may come twice, and an end without its beginning.
+    """
+    if known is None:
         return run
+    is_new = run.ended is not None and known.ended is None
+    return msgspec.structs.replace(known, ended=run.ended) if is_new else None
+
+
+def order(run: Run) -> tuple[datetime, int]:
+    """Return the key by which the runs of a job are ordered."""
+    return run.scheduled_time, run.sequence
+
+
+class Found(msgspec.Struct, frozen=True):
+    """The last run in a window, as read; None: the window has no run."""
+
+    window: Window
+    run: Run | None
+
+
+class JobRuns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The runs of a job.
+
+    Attributes:
+        since: from when on (UTC) its runs are known.
+        named_by: the jobs that name it in a definition, in the order of these definitions.
+        runs: ordered by their scheduled times, and the numbers of their first known events.
+        kept_from: before this scheduled time (UTC) some runs were dropped.
+        planned: the scheduled time (UTC) of the latest of its occurrences that has a run, or was skipped.
+        waiting: the scopes of the executions that wait for it, the oldest first.
+        found: the runs that were read of the time before.
+        changed: the number of the newest event that may end a wait.
+    """
+
+    since: datetime
+    named_by: tuple[str, ...] = ()
+    runs: tuple[Run, ...] = ()
+    kept_from: datetime = _EARLIEST
+    planned: datetime | None = None
+    waiting: tuple[str, ...] = ()
+    found: tuple[Found, ...] = ()
+    changed: int = 0
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.named_by or self.waiting)
 
     def last(self, window: Window, /) -> Run | None:
-        """Return the last run in a window; None: no run has a time in it."""
-        for index in range(bisect_right(self._order, (window.until + _INSTANT, 0, "")) - 1, -1, -1):
-            scheduled_time, _, execution_id = self._order[index]
-            if scheduled_time <= window.since:
+        """Return the last run in a window; None: none is known."""
+        noted = [found.run for found in self.found if found.window == window and found.run is not None]
+        known = [*self._of(window), *noted]
+        return max(known, key=order, default=None)
+
+    def knows(self, window: Window) -> bool:
+        """Return whether the last run in a window is known.
+
+        No other run that began by now can be the last.
+        """
+        since = max(self.since + SLACK, self.kept_from)
+        return (
+            window.since >= since
+            or any(run.scheduled_time >= since for run in self._of(window))
+            or any(found.window == window for found in self.found)
+        )
+
+    def awaits_plan(self, window: Window, fired: datetime | None) -> bool:
+        """Return whether an instant in a window may have fired without a run yet.
+
+        The instants of a job are planned in order. `fired`: the latest that fired (UTC).
+        """
+        if fired is None or fired <= window.since:
+            return False
+        return self.planned is None or self.planned < min(fired, window.until)
+
+    def _of(self, window: Window) -> Iterator[Run]:
+        for run in reversed(self.runs):
+            if run.scheduled_time <= window.since:
                 break
-            run = self._runs[execution_id]
-            if run.ended != "skipped":
-                return run
-        return None
+            if run.scheduled_time <= window.until and run.ended != "skipped":
+                yield run
+
+    def learn(self, recorded: Recorded[Message]) -> "JobRuns":
+        """Return the runs after an event that opens or ends an execution of the job."""
+        run = run_of(recorded)
+        if run is None:
+            return self
+        known = next((one for one in self.runs if one.execution_id == run.execution_id), None)
+        if (changed := learned(known, run)) is None:
+            return self
+        if known is not None:
+            runs = tuple(changed if one is known else one for one in self.runs)
+        else:
+            index = bisect_right(self.runs, order(run), key=order)
+            runs = (*self.runs[:index], run, *self.runs[index:])
+        found = tuple(_updated(one, run) for one in self.found)
+        planned = max(self.planned or _EARLIEST, run.scheduled_time) if run.is_occurrence else self.planned
+        kept_from = self.kept_from
+        if len(runs) > KEPT:
+            oldest, *_ = runs
+            runs, found = runs[1:], tuple(_with(one, oldest) for one in found)
+            kept_from = max(kept_from, runs[0].scheduled_time)
+        return msgspec.structs.replace(
+            self, runs=runs, kept_from=kept_from, found=found, planned=planned, changed=recorded.sequence
+        )
+
+    def note(self, found: Found, number: int) -> "JobRuns":
+        """Return the runs after the read part of a window."""
+        others = tuple(one for one in self.found if one.window != found.window)
+        return msgspec.structs.replace(self, found=(*others, found)[-MAX_FOUND:], changed=number)
+
+
+def _updated(found: Found, run: Run) -> Found:
+    if found.run is None or found.run.execution_id != run.execution_id or run.ended is None:
+        return found
+    return Found(found.window, None if run.ended == "skipped" else msgspec.structs.replace(found.run, ended=run.ended))
+
+
+def _with(found: Found, run: Run) -> Found:
+    """Return the found run with a run that is not kept any longer."""
+    is_in = found.window.since < run.scheduled_time <= found.window.until and run.ended != "skipped"
+    is_later = found.run is None or order(run) > order(found.run)
+    return Found(found.window, run) if is_in and is_later else found
 
 
 def is_decided(ledger: Ledger, window: Window) -> bool:
@@ -146,7 +234,7 @@ class Upstream(NamedTuple):
 
     dependency: JobDependency
     window: Window
-    runs: LastRuns
+    runs: JobRuns
     is_hidden: bool = False
     """Whether the execution may learn of no run."""
 
@@ -189,20 +277,8 @@ def decide(upstream: Iterable[Upstream], *, is_late: bool) -> WaitOutcome | None
     return "dependency_failed" if "failed" in states else "dependency_missing"
 
 
-class Followed(Protocol):
-    """A job that another may follow; `Ledger` and `Registration` are examples."""
-
-    @property
-    def definition(self) -> JobDefinition | None:
-        """The definition in force; None: the job does not exist."""
-
-    @property
-    def defined_at(self) -> datetime:
-        """The time (UTC) of that definition."""
-
-    @property
-    def created_by(self) -> str | None:
-        """The identity that registered the job."""
+Followed: TypeAlias = Ledger | Registration
+"""A job that another may follow."""
 
 
 def may_follow(follower: Followed, followed: Followed) -> bool:

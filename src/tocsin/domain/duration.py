@@ -39,12 +39,7 @@ DurationCode: TypeAlias = Literal[
 
 
 class DurationError(TocsinError, ValueError):
-    """A duration that cannot be read or is out of range.
-
-    Attributes:
-        code: the kind of the problem, one of `codes`.
-        suggestion: a valid duration; empty if none fits.
-    """
+    """A duration that cannot be read or is out of range; `suggestion` may be empty."""
 
     codes: ClassVar[Mapping[str, str]] = {
         "invalid-duration": "A duration has no known notation.",

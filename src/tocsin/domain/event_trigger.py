@@ -78,11 +78,7 @@ def read_event(data: bytes, subject: str, headers: Mapping[str, str] | None, tim
 
 
 def check_size(data: bytes, headers: Mapping[str, str]) -> None:
-    """Check that expressions may read an event.
-
-    Raises:
-        UnreadableEvent: it is too large.
-    """
+    """Raise UnreadableEvent if an event is too large for expressions."""
     size = len(data) + sum(len(name) + len(value) for name, value in shown_headers(headers).items())
     if size > cel.MAX_EVENT_BYTES:
         raise UnreadableEvent(f"the event has {size:,} bytes, more than {cel.MAX_EVENT_BYTES:,}")
@@ -102,11 +98,7 @@ def hops_of(headers: Mapping[str, str]) -> int:
 
 
 def check_hops(hops: int, limit: int) -> None:
-    """Check that not too many executions led to an event.
-
-    Raises:
-        TooManyHops: more than `limit` did.
-    """
+    """Raise TooManyHops if more executions than `limit` led to an event."""
     if hops > limit:
         raise TooManyHops(
             f"{hops:,} executions that events started one after the other led to this event, more than `triggers.max_hops` ({limit:,}): "
@@ -142,10 +134,7 @@ def ignored_event(
     key: str | None = None,
     execution_id: str | None = None,
 ) -> EventIgnored:
-    """Return the record of an event that started nothing.
-
-    A long subject or key is cut.
-    """
+    """Return the record of an event that started nothing, with long texts cut."""
     return EventIgnored(
         job=job,
         trigger_id=trigger_id,

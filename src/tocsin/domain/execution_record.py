@@ -1,7 +1,8 @@
-"""The record of an execution, one row of the history."""
+"""The record of an execution, a row of the history, and last runs of jobs."""
 
-from collections.abc import Mapping
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -15,6 +16,8 @@ Phase: TypeAlias = Literal["active", "retryable", "scheduled"]
 UNKNOWN_TRIGGER: Final = "unknown"
 """The trigger of an execution without a readable event that names it."""
 
+MAX_TEXT: Final = 500
+"""Characters of the error or the reason of a last run."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 OPEN: Final = frozenset({"pending", "running"})
 """The statuses of executions and steps that are not over."""
@@ -135,3 +138,46 @@ class ExecutionRecord(msgspec.Struct, gc=False):
         if self.completed_at is None or not self.has_started:
             return None
         return max(0, (self.completed_at - self.started_at) // _MILLISECOND)
+
+
+@dataclass(frozen=True, slots=True)
+class LastRun:
+    """The execution of a job that ended or was skipped last."""
+
+    execution_id: str
+    status: Status
+    ended_at: datetime
+    duration_ms: int | None
+    """The time from its first start to its end; None: no worker started it."""
+    error: str | None
+    """The beginning of its last error, also if a later attempt succeeded."""
+    reason: str | None
+    """The reason for a skip or a cancellation."""
+    definition: int
+
+
+def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[str, LastRun]:
+    """Return the last run of each job of which a batch ends executions.
+
+    `before` holds the earlier records by id. Executions without a definition are left out, so that names from outside are not kept.
+    """
+    last: dict[str, tuple[datetime, ExecutionRecord]] = {}
+    for record in after:
+        ended_at, old = record.completed_at, before.get(record.execution_id)
+        if ended_at is None or not record.definition or (old is not None and old.completed_at is not None):
+            continue
+        ended_at = ended_at if ended_at.tzinfo else ended_at.replace(tzinfo=UTC)
+        if record.job not in last or last[record.job][0] <= ended_at:
+            last[record.job] = ended_at, record
+    return {
+        job: LastRun(
+            execution_id=run.execution_id,
+            status=run.status,
+            ended_at=ended_at,
+            duration_ms=run.duration_ms,
+            error=run.error and run.error[:MAX_TEXT],
+            reason=run.reason and run.reason[:MAX_TEXT],
+            definition=run.definition or 0,
+        )
+        for job, (ended_at, run) in last.items()
+    }

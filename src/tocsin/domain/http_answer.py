@@ -15,10 +15,7 @@ def is_retryable(status: int) -> bool:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds of Retry-After; the names of `headers` are in small letters.
-
-    A date counts from the server's own clock.
-    """
+    """Return the seconds of Retry-After; a date counts from the server's own clock."""
     written = headers.get("retry-after", "").strip()
     if re.fullmatch(r"[0-9]{1,9}", written):
         return float(written)

@@ -22,10 +22,7 @@ NO_OWNER: Final = "cli:default"
 
 
 def typed(name: str) -> str:
-    """Return a name with its kind.
-
-    A name without a kind is a user of the identity provider.
-    """
+    """Return a name with its kind; a name without a kind is a user."""
     if name.partition(":")[0] in KINDS and ":" in name:
         return name
     return f"user:{name}"

@@ -40,18 +40,12 @@ def passed_id(job: str, scheduled_time: datetime) -> str:
 
 
 def trigger_id(job: str, message_id: str, at: datetime) -> str:
-    """Return the id of the execution that a trigger message requests.
-
-    These ids have their own namespace, so that a trigger never takes the id of an occurrence.
-    """
+    """Return the id of the execution that a trigger message requests."""
     return _uuid7(at, "trigger", job, message_id, "")
 
 
 def sequence_trigger_id(job: str, sequence: int, at: datetime) -> str:
-    """Return the id of the execution for a trigger message without an id.
-
-    These ids have their own namespace, because the id of another message may be a number.
-    """
+    """Return the id of the execution for a trigger message without an id."""
     return _uuid7(at, "trigger-sequence", job, str(sequence))
 
 
@@ -73,24 +67,16 @@ def public_trigger_id(
 def answer_id(publisher: str | None, message_id: str | None, sequence: int) -> str:
     """Return the end of the subject of a trigger's answer, after the job.
 
-    It is the token of the message, after the name of its publisher (`api` for the API and operators, which `publisher` None
-    means) and a dot. So a program cannot answer for the trigger of another. A program without an account of its own has no name.
-    """
-    token = _trigger_token(message_id, sequence)
-    name = OWN_REQUESTS if publisher is None else publisher
-    return f"{name}.{token}" if name else token
-
-
-def _trigger_token(message_id: str | None, sequence: int) -> str:
-    """Return the message's id, percent-encoded where a subject requires it.
-
-    It is `seq-` and the message's sequence if it has no id or a long one. The two never meet: an id that begins like a
-    sequence is encoded there.
+    It is the message's id, percent-encoded where a subject requires it, or `seq-` and its sequence, if it has no id or a long one. The
+    name of its publisher (`api` for the API and operators, which `publisher` None means) and a dot precede it. So a program cannot answer for the trigger of another. A program without an account of its own has no name.
     """
     encoded = "" if message_id is None else quote(message_id, safe="", errors="replace").replace(".", "%2E")
     if not encoded or len(encoded) > MAX_TRIGGER_TOKEN_LENGTH:
-        return f"{_BY_SEQUENCE}{sequence}"
-    return encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
+        token = f"{_BY_SEQUENCE}{sequence}"
+    else:  # an id that begins like a sequence is encoded there, so that the two never meet
+        token = encoded.replace(_BY_SEQUENCE, "seq%2D", 1) if encoded.startswith(_BY_SEQUENCE) else encoded
+    name = OWN_REQUESTS if publisher is None else publisher
+    return f"{name}.{token}" if name else token
 
 
 def enqueued_id(key: str, number: int, at: datetime) -> str:
@@ -228,10 +214,7 @@ def is_execution_id(text: str) -> bool:
 
 
 def time_of(execution_id: str) -> datetime | None:
-    """Return the time (UTC) of an execution's id, in milliseconds.
-
-    None: the text has another form.
-    """
+    """Return the time (UTC) of an execution's id, in milliseconds; None: another form."""
     if not is_execution_id(execution_id):
         return None
     return _EPOCH + timedelta(milliseconds=int(execution_id[:8] + execution_id[9:13], 16))

@@ -13,7 +13,7 @@ from . import ids, ledger
 from .definition import JobDefinition
 from .events import CheckedMessage, Defined, Deleted, Due, LedgerFact, Message, Passed, Paused, Recorded, Resumed
 from .events.ledger import in_force_since
-from .ledger import KnownDefinition, Ledger, Regime, Timetable
+from .ledger import Ledger, Timetable
 
 JobState: TypeAlias = Literal["ENABLED", "DISABLED", "PAUSED", "DELETED"]
 """The state of a job (scratchbird §3.1), and `DELETED`."""
@@ -66,9 +66,12 @@ class JobRecord:
             return "PAUSED"
         if self.timetable is None:
             return "ENABLED"
-        anchor = ledger.fired_since(self.created_at, self.last_scheduled) or self.anchor or self.changed_at
-        is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until, anchor)
+        is_over = ledger.is_over(self.timetable, self.changed_at, self.decided_until, self._anchor)
         return "ENABLED" if self.timetable.enabled and not is_over else "DISABLED"
+
+    @property
+    def _anchor(self) -> datetime:
+        return ledger.fired_since(self.created_at, self.last_scheduled) or self.anchor or self.changed_at
 
     @property
     def schedule_type(self) -> str | None:
@@ -78,12 +81,11 @@ class JobRecord:
     @property
     def next_run_time(self) -> datetime | None:
         """Return the next instant that fires if nothing changes (CRON-28)."""
-        if self.timetable is None or self.deleted:
+        timetable = self.timetable
+        if timetable is None or timetable.schedule is None or self.deleted or self.paused or not timetable.enabled:
             return None
-        known = KnownDefinition(self.changed_at, self.timetable, None, self.created_at, anchor=self.anchor)
-        regime = Regime(self.changed_at, 1, self.paused, fact=1, previous=0)
-        state = Ledger(self.job, (regime,), {1: known}, last_fired=self.last_scheduled)
-        return ledger.next_fire_time(state, max(self.changed_at, self.decided_until or self.changed_at))
+        after = max(self.changed_at, self.decided_until or self.changed_at)
+        return ledger.schedule_of(timetable).next_after(after, anchor=self._anchor)
 
 
 def jobs_of(messages: Iterable[Recorded[Message]]) -> set[str]:
@@ -158,7 +160,7 @@ class Registration(CheckedMessage):
         """Return the registration that a ledger holds; None: the job does not exist."""
         current = ledger.current
         known = ledger.definitions.get(current.definition) if current else None
-        if current is None or known is None or known.definition is None:
+        if current is None or known is None:
             return None
         return cls.model_construct(
             definition=known.definition,

@@ -4,21 +4,19 @@ The state holds the holder, the waiting executions and the fencing token. It is 
 the KV bucket is only a projection. An execution that is over no longer holds the lock, so a release needs no event.
 
 An event names one execution, so its size does not depend on how many wait. The waiting executions are those of the
-`queued` events that no `acquired` event followed. Each event names the oldest of these (`oldest`), so that nothing before
-it must be read or kept, except for the newest event of each type.
+`queued` events that no `acquired` event followed.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
-from functools import reduce
 from operator import itemgetter
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from .definition import OverlapPolicy
-from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, Queued, Recorded, Requested
+from .events import COMPENSATING_TRIGGERS, Acquired, Message, Queued, Recorded, Requested
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
@@ -100,31 +98,25 @@ class Waiter(msgspec.Struct, frozen=True):
 
 
 class LockQueue(msgspec.Struct, frozen=True):
-    """The waiting executions, each with the sequence of its `queued` event.
+    """The waiting executions.
 
     Replays and backfills let all others go first. Within each group the earlier scheduled time goes first. A change takes
     a few microseconds, however many wait.
     """
 
-    by_turn: SortedItems[tuple[bool, datetime, str, int]] = msgspec.field(default_factory=SortedItems)
-    by_id: SortedItems[tuple[str, int, bool, datetime]] = msgspec.field(default_factory=SortedItems)
-    by_arrival: SortedItems[tuple[int, str]] = msgspec.field(default_factory=SortedItems)
+    by_turn: SortedItems[tuple[bool, datetime, str]] = msgspec.field(default_factory=SortedItems)
+    by_id: SortedItems[tuple[str, bool, datetime]] = msgspec.field(default_factory=SortedItems)
     yielding: int = 0
     """The number of replays and parts of backfills."""
 
     def __len__(self) -> int:
-        """Return how many executions wait."""
         return len(self.by_turn)
 
     def __iter__(self) -> Iterator[Waiter]:
-        for yields, scheduled_time, execution_id, _ in self.by_turn:
+        for yields, scheduled_time, execution_id in self.by_turn:
             yield Waiter(execution_id, scheduled_time, yields)
 
-    def __contains__(self, execution_id: object) -> bool:
-        return isinstance(execution_id, str) and self.entry(execution_id) is not None
-
     def __eq__(self, other: object) -> bool:
-        """Return whether the same executions wait since the same events."""
         return isinstance(other, LockQueue) and [*self.by_turn] == [*other.by_turn]
 
     __hash__ = None  # type: ignore[assignment]  # it is compared in tests only
@@ -132,23 +124,14 @@ class LockQueue(msgspec.Struct, frozen=True):
     @property
     def first(self) -> Waiter | None:
         """The execution that acquires the lock next; None: no execution waits."""
-        if (turn := self.by_turn.first) is None:
-            return None
-        yields, scheduled_time, execution_id, _ = turn
-        return Waiter(execution_id, scheduled_time, yields)
+        turn = self.by_turn.first
+        return None if turn is None else Waiter(turn[2], turn[1], turn[0])
 
-    @property
-    def oldest(self) -> int:
-        """The least sequence of the `queued` events; 0: no execution waits."""
-        return 0 if (arrival := self.by_arrival.first) is None else arrival[0]
-
-    def add(self, waiter: Waiter, sequence: int) -> "LockQueue":
-        """Return the queue with an execution that waits since the event of a sequence."""
+    def add(self, waiter: Waiter) -> "LockQueue":
         rest, name = self.remove(waiter.execution_id), waiter.execution_id
         return LockQueue(
-            rest.by_turn.add((waiter.yields, waiter.scheduled_time, name, sequence)),
-            rest.by_id.add((name, sequence, waiter.yields, waiter.scheduled_time)),
-            rest.by_arrival.add((sequence, name)),
+            rest.by_turn.add((waiter.yields, waiter.scheduled_time, name)),
+            rest.by_id.add((name, waiter.yields, waiter.scheduled_time)),
             rest.yielding + waiter.yields,
         )
 
@@ -156,28 +139,13 @@ class LockQueue(msgspec.Struct, frozen=True):
         """Return the queue without an execution."""
         if (entry := self.entry(execution_id)) is None:
             return self
-        _, sequence, yields, time = entry
+        _, yields, time = entry
         return LockQueue(
-            self.by_turn.remove((yields, time, execution_id, sequence)),
-            self.by_id.remove(entry),
-            self.by_arrival.remove((sequence, execution_id)),
-            self.yielding - yields,
+            self.by_turn.remove((yields, time, execution_id)), self.by_id.remove(entry), self.yielding - yields
         )
 
-    def since(self, oldest: int) -> "LockQueue":
-        """Return the queue of the executions that wait since a sequence; 0: the empty queue."""
-        if not oldest:
-            return EMPTY
-        queue = self
-        while (arrival := queue.by_arrival.first) is not None and arrival[0] < oldest:
-            queue = queue.remove(arrival[1])
-        return queue
-
-    def entry(self, execution_id: str) -> tuple[str, int, bool, datetime] | None:
-        """Return an execution with the sequence of its event, whether it yields, and its time.
-
-        None: it does not wait.
-        """
+    def entry(self, execution_id: str) -> tuple[str, bool, datetime] | None:
+        """Return an execution that waits, whether it yields, and its time."""
         # Typed as a whole entry; an entry's first field alone is less than the entry.
         entry = self.by_id.at_least((execution_id,))  # type: ignore[arg-type]
         return entry if entry is not None and entry[0] == execution_id else None
@@ -209,7 +177,7 @@ class Lock(msgspec.Struct, frozen=True):
     waiting: LockQueue = EMPTY
 
     def has_waiter(self, execution_id: str) -> bool:
-        return execution_id in self.waiting
+        return self.waiting.entry(execution_id) is not None
 
 
 initial: Final = Lock()
@@ -219,27 +187,12 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
     """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
         case Acquired() as fact:
-            waiting = state.waiting.remove(fact.execution_id).since(fact.oldest)
-            return Lock(fact.execution_id, recorded.sequence, waiting)
+            return Lock(fact.execution_id, recorded.sequence, state.waiting.remove(fact.execution_id))
         case Queued() as fact:
             waiter = Waiter(fact.execution_id, fact.scheduled_time, fact.yields)
-            return Lock(state.holder, state.fence, state.waiting.since(fact.oldest).add(waiter, recorded.sequence))
+            return Lock(state.holder, state.fence, state.waiting.add(waiter))
         case _:
             return state
-
-
-def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
-    """Return the state after events, oldest first."""
-    return reduce(evolve, facts, state)
-
-
-def first_needed(newest: Sequence[Recorded[Message]]) -> int:
-    """Return the sequence from which all events of a lock must be read.
-
-    `newest` holds the newest event of each type. 0: these are enough.
-    """
-    facts = (recorded.message for recorded in reversed(newest))
-    return next((fact.oldest for fact in facts if isinstance(fact, LockFact)), 0)
 
 
 def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | None = None) -> list[Acquired]:
@@ -253,7 +206,6 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | N
             shard=shard,
             scheduled_time=wanted.scheduled_time,
             ttl=ttl,
-            oldest=state.waiting.remove(wanted.execution_id).oldest,
         )
     ]
 
@@ -269,7 +221,6 @@ def queue(state: Lock, job: str, wanted: Waiter, *, shard: str | None = None) ->
             shard=shard,
             scheduled_time=wanted.scheduled_time,
             yields=wanted.yields,
-            oldest=state.waiting.oldest,
         )
     ]
 

@@ -120,10 +120,7 @@ class NamedSnapshot(msgspec.Struct, frozen=True):
 
 
 class RunFound(msgspec.Struct, frozen=True):
-    """The last run of a job in a window before the fold's time, as read.
-
-    None: the window has no run.
-    """
+    """The last run of a job in a window, if any, as it was read."""
 
     job: str
     window: Window

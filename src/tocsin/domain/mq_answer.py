@@ -14,7 +14,7 @@ The case of a status and blanks around it do not matter. Without a status, an `e
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import ClassVar, Final, Literal, TypeAlias
 
 from pydantic import JsonValue
 
@@ -48,49 +48,20 @@ _SHOWN: Final = 64
 class AnswerRefused(TocsinError, ValueError):
     """An MQ executor's answer that is not counted."""
 
-    code = "mq-answer-invalid"
+    codes: ClassVar[Mapping[str, str]] = {
+        "mq-answer-invalid": "A field of an MQ executor's answer has a wrong value, so the answer is not counted.",
+        "mq-status-missing": "The answer has neither a status nor an error.",
+        "mq-status-unknown": "The status of the answer is not in the table of recognized statuses.",
+        "mq-answer-contradictory": "The answer contradicts itself or its subject.",
+        "mq-schema-unknown": "The envelope of the answer has an unknown schema.",
+        "mq-answer-misaddressed": "The answer names no known execution of a job.",
+        "mq-answer-ambiguous": "The answer names no step, and several steps are in flight.",
+        "mq-token-wrong": "The token of the answer is not that of the task.",
+    }
 
-
-class StatusMissing(AnswerRefused):
-    """The answer has neither a status nor an error."""
-
-    code = "mq-status-missing"
-
-
-class StatusUnknown(AnswerRefused):
-    """The status of the answer is not in the table of recognized statuses."""
-
-    code = "mq-status-unknown"
-
-
-class AnswerContradictory(AnswerRefused):
-    """The answer contradicts itself or its subject."""
-
-    code = "mq-answer-contradictory"
-
-
-class SchemaUnknown(AnswerRefused):
-    """The envelope of the answer has an unknown schema."""
-
-    code = "mq-schema-unknown"
-
-
-class AnswerMisaddressed(AnswerRefused):
-    """The answer names no known execution of a job."""
-
-    code = "mq-answer-misaddressed"
-
-
-class AnswerAmbiguous(AnswerRefused):
-    """The answer names no step, and several steps are in flight."""
-
-    code = "mq-answer-ambiguous"
-
-
-class TokenWrong(AnswerRefused):
-    """The token of the answer is not that of the task."""
-
-    code = "mq-token-wrong"
+    def __init__(self, problem: str, code: str = "mq-answer-invalid") -> None:
+        super().__init__(problem)
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +84,7 @@ class Answer:
 
 
 def read(completion: Completion) -> Answer:
-    """Return what an answer says.
-
-    Raises:
-        AnswerRefused: the answer does not count; the subclass has the code.
-    """
+    """Return the meaning of an answer; raise AnswerRefused if it does not count."""
     body = _unwrapped(completion)
     status, outcome = _outcome(body)
     if outcome == "completed":
@@ -151,13 +118,14 @@ def _unwrapped(completion: Completion) -> Completion:
     if schema is None and (completion.status is not None or not isinstance(data, dict)):
         return completion
     if schema not in {None, SCHEMA}:
-        raise SchemaUnknown(f"`schema` is {_shown(schema)}; only {SCHEMA!r} is known")
+        raise AnswerRefused(f"`schema` is {_shown(schema)}; only {SCHEMA!r} is known", "mq-schema-unknown")
     if not isinstance(data, dict):
-        raise StatusMissing("the envelope has no object `data`, and so no status")
+        raise AnswerRefused("the envelope has no object `data`, and so no status", "mq-status-missing")
     inner = Completion.model_validate(data)
     if completion.status is not None and _word(completion.status) != _word(inner.status):
-        raise AnswerContradictory(
-            f"`status` is {_shown(completion.status)} beside `data.status` {_shown(inner.status)}"
+        raise AnswerRefused(
+            f"`status` is {_shown(completion.status)} beside `data.status` {_shown(inner.status)}",
+            "mq-answer-contradictory",
         )
     return inner
 
@@ -165,11 +133,15 @@ def _unwrapped(completion: Completion) -> Completion:
 def _outcome(body: Completion) -> tuple[str, Outcome]:
     if body.status is None:
         if body.error in _NO_ERROR:
-            raise StatusMissing("the answer has no `status`, so it is no success; send `completed` or `failed`")
+            raise AnswerRefused(
+                "the answer has no `status`, so it is no success; send `completed` or `failed`", "mq-status-missing"
+            )
         return "failed", "failed"
     word = _word(body.status)
     if word is None or word not in OUTCOMES:
-        raise StatusUnknown(f"`status` is {_shown(body.status)}; send one of {', '.join(OUTCOMES)}")
+        raise AnswerRefused(
+            f"`status` is {_shown(body.status)}; send one of {', '.join(OUTCOMES)}", "mq-status-unknown"
+        )
     return word, OUTCOMES[word]
 
 
@@ -183,7 +155,7 @@ def _check_success(*parts: Completion) -> None:
         }
         if fields := [name for name, contradicts in against.items() if contradicts]:
             value = _shown(getattr(part, fields[0]))
-            raise AnswerContradictory(f"the status is a success, but `{fields[0]}` is {value}")
+            raise AnswerRefused(f"the status is a success, but `{fields[0]}` is {value}", "mq-answer-contradictory")
 
 
 def _failure(status: str, error: JsonValue) -> Failure:

@@ -95,11 +95,7 @@ def read(document: object) -> tuple[Namespace, ...]:
 
 
 def checked(namespaces: Iterable[Namespace]) -> tuple[Namespace, ...]:
-    """Return namespaces sorted by name.
-
-    Raises:
-        WrongNamespaces: a namespace is not valid, or there are too many.
-    """
+    """Return namespaces sorted by name; raise WrongNamespaces if one is not valid."""
     wanted = tuple(sorted(namespaces, key=lambda namespace: namespace.name))
     if len(wanted) > MAX_NAMESPACES:
         raise WrongNamespaces(f"namespaces: {len(wanted):,}, more than {MAX_NAMESPACES:,}")
@@ -166,10 +162,7 @@ def references(definition: JobDefinition) -> Iterator[Reference]:
 
 
 def referenced_jobs(definition: JobDefinition) -> Iterator[tuple[str, str]]:
-    """Yield the jobs on which a job depends, and those whose ends start it.
-
-    Each comes after its field.
-    """
+    """Yield the jobs that a job depends on or follows, each after its field."""
     for dependency in definition.depends_on:
         yield "depends_on", dependency.job
     for job in started_by(definition):
@@ -187,13 +180,7 @@ def _declared(reference: Reference, declared: Collection[str]) -> str | None:
 
 
 def check_references(definitions: Iterable[JobDefinition], declared: Collection[str]) -> None:
-    """Refuse jobs that refer to something of another namespace.
-
-    That may be a queue, a job, a channel, or a path of webhooks.
-
-    Raises:
-        DefinitionError: with each such reference.
-    """
+    """Raise DefinitionError for each queue, job, channel or path of another namespace."""
     if not declared:
         return
     found = [

@@ -247,10 +247,7 @@ def _next_time(of_day: str, timezone: str, after: datetime) -> datetime | None:
 
 
 def of_limit(limit: TimeLimit, state: Execution) -> Happening | None:
-    """Return what happens at a time if the execution stays as it is.
-
-    None: the execution started or ended in time, or is unknown.
-    """
+    """Return what happens at a time; None: the execution is in time, or unknown."""
     if state.requested is None:
         return None if limit.scheduled_time is None else _never_opened(limit, limit.scheduled_time, state)
     kind = Kind(limit.kind)
@@ -275,7 +272,6 @@ def of_limit(limit: TimeLimit, state: Execution) -> Happening | None:
 
 
 def _never_opened(limit: TimeLimit, scheduled_time: datetime, state: Execution) -> Happening:
-    """Return that an occurrence was skipped or missed, and so is not complete in time."""
     how = "skipped" if state.status is Status.SKIPPED else "missed"
     reason = f"not complete at {utc_text(limit.until, 'seconds')}: it was {how}"
     why = f"{_origin('cron', scheduled_time)}\ntocsin why {limit.job} {utc_text(scheduled_time, 'seconds')}"
@@ -286,10 +282,7 @@ def _never_opened(limit: TimeLimit, scheduled_time: datetime, state: Execution) 
 def changed_outcome(
     before: OutcomeChanged | None, end: Failed | Completed, recorded: Recorded[Message]
 ) -> OutcomeChanged | None:
-    """Return the new outcome of a job after an execution ended.
-
-    None: it stays, or a later end changed it already.
-    """
+    """Return the new outcome of a job; None: it stays, or was changed later."""
     if before is not None and before.end >= recorded.sequence:
         return None
     has_failed = isinstance(end, Failed)

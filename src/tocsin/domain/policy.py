@@ -110,11 +110,7 @@ def with_timeout(definition: JobDefinition, policy: Policy, otherwise: float) ->
 
 
 def check_timeouts(definitions: Iterable[JobDefinition], policy: Policy) -> None:
-    """Refuse jobs and steps with a longer timeout than the policy permits.
-
-    Raises:
-        DefinitionError: with each such timeout.
-    """
+    """Raise DefinitionError for each timeout that is longer than the policy permits."""
     ceiling = policy.job_timeout
     if ceiling is None:
         return
@@ -136,9 +132,6 @@ def check_timeouts(definitions: Iterable[JobDefinition], policy: Policy) -> None
 
 
 def timeouts_above(definition: JobDefinition, ceiling: float) -> Iterator[tuple[str | None, float]]:
-    """Yield the timeouts of a job and its steps that exceed a ceiling.
-
-    Each comes with the name of its step; None: the timeout of the job itself.
-    """
+    """Yield the timeouts above a ceiling, with their steps; None: the job itself."""
     timeouts = ((None, definition.timeout), *((step.name, step.timeout) for step in definition.dag))
     return ((step, seconds) for step, seconds in timeouts if seconds is not None and seconds > ceiling)

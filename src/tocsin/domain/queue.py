@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Final
+from typing import Final, cast
 
 from .events import Actor, Message, QueueFact, QueuePaused, QueuePurged, QueueResumed, Recorded
 
@@ -40,16 +40,12 @@ initial: Final = Queue()
 
 def evolve(state: Queue, recorded: Recorded[Message]) -> Queue:
     match recorded.message:
-        case QueuePaused() as fact:
-            return replace(
-                state, pause=Recorded(fact, recorded.subject, recorded.sequence, recorded.time), resumption=None
-            )
-        case QueueResumed() as fact:
-            return replace(
-                state, pause=None, resumption=Recorded(fact, recorded.subject, recorded.sequence, recorded.time)
-            )
-        case QueuePurged() as fact:
-            return replace(state, purge=Recorded(fact, recorded.subject, recorded.sequence, recorded.time))
+        case QueuePaused():
+            return replace(state, pause=cast("Recorded[QueuePaused]", recorded), resumption=None)
+        case QueueResumed():
+            return replace(state, pause=None, resumption=cast("Recorded[QueueResumed]", recorded))
+        case QueuePurged():
+            return replace(state, purge=cast("Recorded[QueuePurged]", recorded))
         case _:
             return state
 

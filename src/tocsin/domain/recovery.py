@@ -36,7 +36,6 @@ from .events import (
     Released,
     Requested,
     Started,
-    newest_of,
     unfold,
 )
 from .execution import Execution, Phase, Status
@@ -188,25 +187,15 @@ class _Times:
     def __init__(self, events: Iterable[Recorded[Message]]) -> None:
         facts = list(unfold(events))
         self.requested = next(fact for fact in facts if isinstance(fact.message, Requested))
-        self.settled = newest_of(facts, DependenciesSettled)
-        self.acknowledged = newest_of(facts, QuorumSettled)
-        self.admitted = newest_of(facts, Admitted)
-        self.recovered = newest_of(facts, Recovered)
-        self.advanced = newest_of(facts, Advanced)
-        self.exhausted = newest_of(facts, Exhausted)
-        self.started: dict[str, Recorded[Message]] = {}
-        self.released: dict[str, Recorded[Message]] = {}
-        for fact in facts:
-            match fact.message:
-                case Started(step=step):
-                    self.started[step] = fact
-                case Released(step=step):
-                    self.released[step] = fact
+        self._newest: dict[type, Recorded[Message]] = {type(fact.message): fact for fact in facts}
+        self.started = {fact.message.step: fact for fact in facts if isinstance(fact.message, Started)}
+        self.released = {fact.message.step: fact for fact in facts if isinstance(fact.message, Released)}
+        self.admitted = self._newest.get(Admitted)
 
-    def newest(self, *candidates: Recorded[Message] | None) -> Recorded[Message]:
-        """Return the newest of some events, of the recovery and of the request."""
-        facts = [fact for fact in (*candidates, self.recovered, self.requested) if fact is not None]
-        return max(facts, key=lambda fact: fact.sequence)
+    def newest(self, *kinds: type, other: Recorded[Message] | None = None) -> Recorded[Message]:
+        """Return the newest event of some kinds, the recovery, the request, and another event."""
+        known = (self.requested, other, *(self._newest.get(kind) for kind in (Recovered, *kinds)))
+        return max((fact for fact in known if fact is not None), key=lambda fact: fact.sequence)
 
 
 def limit_of(step: PlannedStep, policy: Policy) -> timedelta:
@@ -215,18 +204,11 @@ def limit_of(step: PlannedStep, policy: Policy) -> timedelta:
 
 
 def _span(seconds: float) -> timedelta:
-    """Return a duration that can be added to an instant.
-
-    A plan may hold a longer duration.
-    """
     return timedelta(seconds=min(seconds, duration.MAX_DURATION_S))
 
 
 def expiry_of(plan: Plan, admitted_at: datetime | None) -> datetime | None:
-    """Return when an execution exceeds its time limit (UTC).
-
-    None: it has no time limit, or is not admitted.
-    """
+    """Return when an execution exceeds its time limit (UTC); None: unlimited, or not admitted."""
     if plan.execution_timeout is None or admitted_at is None:
         return None
     return start_jitter.begins_at(plan, admitted_at) + _span(plan.execution_timeout)
@@ -254,7 +236,7 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
     if state.is_held:
         return  # the dependency keeper or the agent keeper reads it from the log, and bounds its wait
     if state.status is Status.PLANNED:
-        last = times.newest(times.settled, times.acknowledged)
+        last = times.newest(DependenciesSettled, QuorumSettled)
         yield Stalled(Lost(what="planned", since=last.time), last.sequence)
         return
     ready = {step.name for step in execution.ready_steps(state)}
@@ -262,10 +244,10 @@ def _stalled(state: Execution, times: _Times) -> Iterator[Stalled]:
         name, step = plan_step.name, state.steps[plan_step.name]
         match step.phase:
             case Phase.WAITING if name in ready:
-                last = times.newest(times.admitted, times.advanced, times.exhausted)
+                last = times.newest(Admitted, Advanced, Exhausted)
                 yield Stalled(Lost(what="admitted", since=last.time, step=name), last.sequence)
             case Phase.LOST:
-                last = times.newest(times.released.get(name))
+                last = times.newest(other=times.released.get(name))
                 yield Stalled(Lost(what="admitted", since=last.time, step=name, attempt=step.attempt), last.sequence)
             case _:
                 pass

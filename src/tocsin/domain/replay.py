@@ -51,10 +51,7 @@ Verdict: TypeAlias = Literal[
 
 @dataclass(frozen=True, slots=True)
 class InForce:
-    """A definition while the definition is in force.
-
-    `until`: None: it is still in force.
-    """
+    """A definition while it is in force; `until`: None: it still is."""
 
     fact: Recorded[DefinitionFact]
     until: datetime | None
@@ -76,6 +73,11 @@ class InForce:
         if self.paused:
             return "paused"
         return "disabled" if self.definition is not None and not self.definition.enabled else None
+
+    @property
+    def future(self) -> NotFired:
+        """The verdict on instants that are not due yet."""
+        return "future" if self.silence is None else "future-paused" if self.paused else "future-disabled"
 
     @property
     def schedule(self) -> Schedule | None:
@@ -130,11 +132,7 @@ class Past:
 
     @cached_property
     def regimes(self) -> list[InForce]:
-        """Return the definitions in force, oldest first.
-
-        Raises:
-            JobNotFound: no event mentions the job.
-        """
+        """Return the definitions in force, oldest first; raise JobNotFound if there are none."""
         if not self.definitions:
             raise JobNotFound(self.job)
         regimes: list[InForce] = []
@@ -284,7 +282,7 @@ class Past:
         if occurrence.at > self.now:
             if occurrence.excluded:
                 return "future-excluded"
-            return "no-such-local-time" if occurrence.skipped_local is not None else future_of(regime)
+            return "no-such-local-time" if occurrence.skipped_local is not None else regime.future
         if self.decided_until is not None and self.decided_until >= occurrence.at:
             return "unaccounted"
         return "excluded" if occurrence.excluded else "undecided"  # exclusions are recorded at the end of their day
@@ -302,7 +300,7 @@ class Past:
             parts: tuple[tuple[datetime, datetime, NotFired | None], ...] = (
                 (begin, min(end, decided), regime.silence),
                 (max(begin, decided), min(end, present), "undecided"),
-                (max(begin, decided, present), end, future_of(regime)),
+                (max(begin, decided, present), end, regime.future),
             )
             for start, stop, verdict in parts:
                 if start < stop:
@@ -334,16 +332,6 @@ def verdict_of(decision: Recorded[Decision], regime: InForce) -> Literal["fired"
     if fact.reason == "paused":
         return regime.silence or "disabled"
     return "no-such-local-time" if fact.reason == "dst_skip" else fact.reason
-
-
-def future_of(regime: InForce) -> NotFired:
-    match regime.silence:
-        case "paused":
-            return "future-paused"
-        case "disabled":
-            return "future-disabled"
-        case None:
-            return "future"
 
 
 def last_instant(fact: Decision) -> datetime:

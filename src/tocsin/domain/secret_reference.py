@@ -36,9 +36,7 @@ class SecretNotAllowedError(SecretReferenceError):
 
 
 def find_references(value: JsonValue) -> tuple[str, ...]:
-    """Return the name of each secret that strings inside `value` refer to.
-
-    They come in order, each once.
+    """Return the names of the secrets in strings inside `value`, in order, each once.
 
     Raises:
         SecretReferenceError: a reference is malformed, e.g. `${env:}` or `${vault:X}`.
@@ -86,11 +84,7 @@ def is_allowed(name: str, allowed: Collection[str]) -> bool:
 
 
 def check_allowed(names: Iterable[str]) -> None:
-    """Check names that a worker allows.
-
-    Raises:
-        ValueError: a name is neither a variable nor an absolute path.
-    """
+    """Raise ValueError for a name that is neither a variable nor an absolute path."""
     for name in names:
         if not _ALLOWED.fullmatch(name):
             raise ValueError(
@@ -99,13 +93,10 @@ def check_allowed(names: Iterable[str]) -> None:
 
 
 def resolve_references(value: JsonValue, lookup: Callable[[str], str | None]) -> JsonValue:
-    """Return `value` with every reference replaced by its value from `lookup`.
-
-    Replaced values are not resolved again.
+    """Return `value` with each reference replaced by its value, which is not resolved again.
 
     Raises:
-        SecretReferenceError: a reference is malformed, or `lookup` does not know a secret. The text has its name and never
-            a value.
+        SecretReferenceError: a reference is malformed, or `lookup` does not know a secret. The text has no value.
     """
     values = {name: lookup(name) for name in find_references(value)}
     if missing := [name for name, found in values.items() if found is None]:

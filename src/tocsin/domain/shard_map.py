@@ -77,11 +77,7 @@ def changes(before: Iterable[Shard], after: Iterable[Shard]) -> tuple[ShardChang
 
 
 def draft(shards: Iterable[Shard]) -> ShardsDefined:
-    """Return the event of a map.
-
-    Raises:
-        WrongShardMap: a shard is not valid, or the map is too large.
-    """
+    """Return the event of a map; raise WrongShardMap if a shard is wrong."""
     wanted = tuple(sorted(shards, key=lambda shard: shard.shard_id))
     if len(wanted) > MAX_SHARDS:
         raise WrongShardMap(f"shards: {len(wanted):,}, more than {MAX_SHARDS:,}: let a shard have more of the work")

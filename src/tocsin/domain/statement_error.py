@@ -1,10 +1,9 @@
 """The error of a statement in SQL, with its place."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from .errors import TocsinError
-
-_EXCERPT: Final = 96
+from .text import excerpt
 
 
 class Place(NamedTuple):
@@ -46,7 +45,5 @@ class StatementError(TocsinError, ValueError):
 
 def _excerpt(text: str, place: Place) -> list[str]:
     lines = text.split("\n")
-    line = lines[place.line - 1] if place.line <= len(lines) else ""
-    begin = max(0, place.column - 1 - _EXCERPT // 2) if len(line) > _EXCERPT else 0
-    window = "".join(c if c.isprintable() else " " for c in line[begin : begin + _EXCERPT])
-    return [f"  {window}", "  " + " " * (place.column - 1 - begin) + "^"]
+    shown, column = excerpt(lines[place.line - 1] if place.line <= len(lines) else "", place.column - 1)
+    return [f"  {shown}", "  " + " " * column + "^"]

@@ -84,11 +84,7 @@ def is_template(text: str) -> bool:
 
 
 def check(text: str, *, form: Form = "text") -> None:
-    """Check a template of a definition.
-
-    Raises:
-        TemplateError: it is malformed, or uses what templates do not have.
-    """
+    """Raise TemplateError if a template is malformed, or uses what templates do not have."""
     if is_template(text):
         _compiled(text, form)
 
@@ -127,11 +123,7 @@ def render(
 
 
 def render_value(text: str, values: Mapping[str, JsonValue], *, limit: int) -> JsonValue:
-    """Return the value of a template that is a single `{{ … }}`, and otherwise its text.
-
-    Raises:
-        TemplateError: as `render` does.
-    """
+    """Return the value of a template that is a single `{{ … }}`, else its text (`render`)."""
     expression = _expression(text) if is_template(text) else None
     if expression is None:
         return render(text, values, limit=limit)

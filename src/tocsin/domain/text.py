@@ -7,12 +7,11 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+_EXCERPT: Final = 96
+
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun: `1 job`, `1,200 jobs`.
-
-    `plural`: the plural of the noun, unless it is the noun with an `s`.
-    """
+    """Return a number with its noun, or its `plural`: `1 job`, `1,200 jobs`."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
@@ -22,10 +21,7 @@ def utc_text(at: datetime, timespec: str = "auto") -> str:
 
 
 def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None:
-    """Return the elements that a list gained (`+a`) and lost (`-b`).
-
-    None: only their order changed.
-    """
+    """Return the elements that a list gained (`+a`) and lost (`-b`), if any."""
     old, new = list(before), list(after)
     changes = [f"+{element}" for element in dict.fromkeys(new) if new.count(element) > old.count(element)]
     changes += [f"-{element}" for element in dict.fromkeys(old) if old.count(element) > new.count(element)]
@@ -35,6 +31,16 @@ def added_and_removed(before: Iterable[str], after: Iterable[str]) -> str | None
 def cut(text: str, limit: int) -> str:
     """Return a text of at most `limit` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def excerpt(text: str, at: int) -> tuple[str, int]:
+    """Return the text around a position, in one line, and the position there.
+
+    A caret below it is at its position in any text: each character takes one column.
+    """
+    begin = max(0, at - _EXCERPT // 2) if len(text) > _EXCERPT else 0
+    window = text[begin : begin + _EXCERPT]
+    return "".join(char if char.isprintable() else " " for char in window), at - begin
 
 
 def printable(text: str) -> str:
@@ -68,17 +74,13 @@ def matches(text: str, pattern: str) -> bool:
 
 MAX_TEXT: Final = 300
 """Characters of an error that make its pattern."""
-ID: Final = "<id>"
-HEX: Final = "<hex>"
-NUMBER: Final = "<n>"
-
 _VARIABLE: Final = re.compile(
     r"(?P<id>\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b)"
     r"|(?P<hex>\b0x[0-9a-f]+\b|\b(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{6,}\b)"
     r"|(?P<number>[0-9]+(?:[.,:][0-9]+)*)",
     re.IGNORECASE | re.ASCII,
 )
-_PLACEHOLDERS: Final = {"id": ID, "hex": HEX, "number": NUMBER}
+_PLACEHOLDERS: Final = {"id": "<id>", "hex": "<hex>", "number": "<n>"}
 
 
 def error_pattern(error: str) -> str:

@@ -209,5 +209,4 @@ def bucket(kind: Kind, seconds: float) -> str:
 
 
 def _utc(time: datetime) -> datetime:
-    """Return a time with a zone. A time without a zone is in UTC."""
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

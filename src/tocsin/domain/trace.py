@@ -174,35 +174,26 @@ def _deliveries(attempt: Attempt, make: MakeContext, parent: TraceContext, end: 
         if not isinstance(claim, Started):
             continue
         place = attempt.step, attempt.number, claim.delivery
-        yield _wait(make("wait", *place), parent, since, recorded.time)
+        yield _part("wait for worker", make("wait", *place), parent, since, recorded.time, "matcher")
         released = attempt.releases.get(claim.delivery)
         report = None if released is not None else _report_on(attempt, recorded)
         # The log's clock may be earlier than the server, whose time a report has.
         since = released.time if released is not None else end if report is None else min(report.time, end)
         yield _process(attempt, recorded, make("process", *place), parent, since)
         if report is not None and attempt.decision is not None:
-            yield Span(
-                name="report",
-                context=make("report", *place),
-                parent=parent,
-                start=since,
-                end=end,
-                attributes={"tocsin.stage": "dag_advancer" if attempt.failure is None else "retrier"},
-            )
+            stage = "dag_advancer" if attempt.failure is None else "retrier"
+            yield _part("report", make("report", *place), parent, since, end, stage)
     last = max(attempt.claims, default=0)
     if not attempt.claims or last in attempt.releases:  # it waited for a worker when it ended
-        yield _wait(make("wait", attempt.step, attempt.number, last + 1), parent, since, end)
+        context = make("wait", attempt.step, attempt.number, last + 1)
+        yield _part("wait for worker", context, parent, since, end, "matcher")
 
 
-def _wait(context: TraceContext, parent: TraceContext, start: datetime, end: datetime) -> Span:
-    return Span(
-        name="wait for worker",
-        context=context,
-        parent=parent,
-        start=start,
-        end=max(start, end),
-        attributes={"tocsin.stage": "matcher"},
-    )
+def _part(
+    name: str, context: TraceContext, parent: TraceContext, start: datetime, end: datetime, stage: str, **more: float
+) -> Span:
+    attributes: Attributes = {"tocsin.stage": stage, **more}
+    return Span(name=name, context=context, parent=parent, start=start, end=max(start, end), attributes=attributes)
 
 
 def _process(
@@ -312,14 +303,7 @@ class _Trace:
         return TraceContext(given.trace_id, span_id(self._ended.execution_id, key, *place), given.is_sampled)
 
     def _part(self, name: str, key: SpanKey, start: datetime, end: datetime, stage: str) -> Span:
-        return Span(
-            name=name,
-            context=self._context(key),
-            parent=self._root,
-            start=start,
-            end=max(start, end),
-            attributes={"tocsin.stage": stage},
-        )
+        return _part(name, self._context(key), self._root, start, end, stage)
 
     def _execution(self) -> Span:
         ended = self._ended
@@ -369,10 +353,7 @@ class _Trace:
         return min(self._ended.scheduled_time, self._first.time) if self._is_prompt() else self._first.time
 
     def _is_prompt(self) -> bool:
-        """Return whether the request came at the scheduled time.
-
-        The scheduled time of a backfill, a replay or a late occurrence may be long ago.
-        """
+        """Return whether the request came at the scheduled time, unlike a late occurrence."""
         request = self._request()
         is_late = request is not None and request.catch_up
         is_instant = isinstance(self._first.message, Skipped) and self._first.message.reason not in {
@@ -382,7 +363,6 @@ class _Trace:
         return self._ended.trigger in PROMPT and not is_late and not is_instant
 
     def _beginnings(self) -> Iterable[Span]:
-        """Return the spans until the execution was admitted."""
         start, begun, end = self._start(), self._first.time, self._end.time
         if self._is_prompt() and self._ended.scheduled_time != begun:  # by the server, whose clock may be later
             yield self._part("plan", "plan", start, begun, "planner")
@@ -408,7 +388,6 @@ class _Trace:
         return any(isinstance(r.message, DependenciesSettled) and r.message.outcome != "met" for r in self._facts)
 
     def _wait_until_start(self, plan: Plan) -> Iterable[Span]:
-        """Return the wait of an admitted execution for its start time (`start_at`)."""
         admitted = self._time_of(Admitted)
         if admitted is None or plan.start_at is None or plan.start_at <= admitted:
             return
@@ -465,15 +444,9 @@ class _Trace:
             decision = attempt.decision
             if decision is None or not isinstance(decision.message, RetryScheduled):
                 continue
-            until = self._end.time if after is None else after.start
-            yield Span(
-                name="wait for retry",
-                context=self._context("retry", step, attempt.number),
-                parent=parent,
-                start=decision.time,
-                end=max(decision.time, until),
-                attributes={"tocsin.stage": "retrier", "tocsin.delay": decision.message.delay},
-            )
+            until, delay = self._end.time if after is None else after.start, {"tocsin.delay": decision.message.delay}
+            context = self._context("retry", step, attempt.number)
+            yield _part("wait for retry", context, parent, decision.time, until, "retrier", **delay)
 
 
 _STATUSES: Final[dict[type[Message], str]] = {

@@ -112,30 +112,11 @@ def span_id(execution_id: str, key: SpanKey, *place: str | int) -> str:
     return blake2b(name.encode(), digest_size=8, person=b"span").hexdigest()
 
 
-def root_of(execution_id: str, traceparent: str | None) -> TraceContext | None:
-    """Return the context of an execution's own span; None: no trace was made.
+def context_in(execution_id: str, traceparent: str | None, key: SpanKey, *place: str | int) -> TraceContext | None:
+    """Return the context of a span of an execution; None: no trace was made.
 
-    `traceparent`: as its events have it.
+    `traceparent`: as its events have it. `place`: as of `span_id`. Spans that a handler makes nest in `process`.
     """
-    return _within(execution_id, traceparent, "execution")
-
-
-def attempt_of(execution_id: str, traceparent: str | None, step: str, attempt: int) -> TraceContext | None:
-    """Return the context of an attempt of a step, as `root_of` does."""
-    return _within(execution_id, traceparent, "attempt", step, attempt)
-
-
-def process_of(
-    execution_id: str, traceparent: str | None, step: str, attempt: int, delivery: int
-) -> TraceContext | None:
-    """Return the context of a handler's run, as `root_of` does.
-
-    Spans that the handler makes nest in it.
-    """
-    return _within(execution_id, traceparent, "process", step, attempt, delivery)
-
-
-def _within(execution_id: str, traceparent: str | None, key: SpanKey, *place: str | int) -> TraceContext | None:
     if (context := parse(traceparent)) is None:
         return None
     return TraceContext(context.trace_id, span_id(execution_id, key, *place), context.is_sampled)

@@ -6,7 +6,6 @@ needed. An execution that is over does not release its key by an event: the next
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import reduce
 from typing import Final, NamedTuple
 
 import msgspec
@@ -24,10 +23,7 @@ class UniqueKey(msgspec.Struct, frozen=True):
     holders: tuple[KeyHolder, ...] = ()
 
     def holder(self, execution_id: str) -> KeyHolder | None:
-        """Return the entry of an execution.
-
-        None: it did not take the key, or does not count any more.
-        """
+        """Return the entry of an execution; None: it does not count, or not any more."""
         return next((holder for holder in self.holders if holder.execution_id == execution_id), None)
 
 
@@ -50,11 +46,6 @@ def evolve(state: UniqueKey, recorded: Recorded[Message]) -> UniqueKey:
             return state
 
 
-def fold(facts: Iterable[Recorded[Message]], state: UniqueKey = initial) -> UniqueKey:
-    """Return the state after events, oldest first."""
-    return reduce(evolve, facts, state)
-
-
 class Known(NamedTuple):
     """An execution that took a key, and its state now."""
 
@@ -64,15 +55,12 @@ class Known(NamedTuple):
 
 def duplicates(rule: UniqueRule, enqueued_at: datetime, known: Iterable[Known]) -> list[Known]:
     """Return the executions of which a job is a duplicate, the oldest first (ojs-unique-jobs §7.4)."""
+    period = timedelta.max if rule.period is None else timedelta(seconds=rule.period)
     return [
         candidate
         for candidate in known
-        if candidate.state in rule.states and not _is_past(rule, candidate.holder, enqueued_at)
+        if candidate.state in rule.states and enqueued_at - candidate.holder.enqueued_at < period
     ]
-
-
-def _is_past(rule: UniqueRule, holder: KeyHolder, now: datetime) -> bool:
-    return rule.period is not None and now - holder.enqueued_at >= timedelta(seconds=rule.period)
 
 
 def take(

@@ -17,7 +17,7 @@ from ..domain import ids
 from ..domain.definition.builtin_work import is_builtin
 from ..domain.events import Dispatched, Envelope, EnvelopeData, Failure, Input, Message, Recorded, Report
 from ..domain.secret_reference import refers_to_secrets, resolve_references
-from ..domain.trace_context import attempt_of
+from ..domain.trace_context import context_in
 from ..ports import Clock, EventLog, LogUnavailable, pages
 from ..subjects import DecodeError
 
@@ -111,7 +111,7 @@ def unsupported(task: Dispatched, key: bytes) -> Report | None:
 def envelope(task: Dispatched, recorded: Recorded[Message]) -> Envelope:
     """Return a task as a hip-62 envelope."""
     task = task.task
-    context = attempt_of(task.execution_id, task.traceparent, task.step, task.attempt)
+    context = context_in(task.execution_id, task.traceparent, "attempt", task.step, task.attempt)
     return Envelope(
         id=f"task_{task.execution_id}_{task.step}_{task.attempt}",
         timestamp=recorded.time,

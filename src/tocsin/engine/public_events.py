@@ -41,7 +41,7 @@ from ..domain.events import (
 )
 from ..domain.execution import Status, admit_and_dispatch
 from ..domain.ids import answer_id
-from ..domain.trace_context import root_of
+from ..domain.trace_context import context_in
 from ..subjects import public_event
 from .kinds import PUBLIC_EVENT, RANGE, REGISTERED, execution_state
 from .step import DONE, Events, States, Step, again, done, refuse
@@ -145,7 +145,7 @@ def _identity(skip: Skipped | CronSkippedData) -> tuple[object, ...]:
 
 def _root(decision: Requested | Skipped) -> str | None:
     """Return the trace context of an execution's own span, if a trace is made."""
-    context = root_of(decision.execution_id, decision.traceparent)
+    context = context_in(decision.execution_id, decision.traceparent, "execution")
     return None if context is None else context.traceparent
 
 

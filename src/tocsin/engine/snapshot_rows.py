@@ -14,7 +14,7 @@ inputs that wait, and hashes of ids.
   - unique        unique.<job>.<key>.>                                                  its holders
   - dead-letter   dead-letter.<job>….>  all, without attempts
   - queue         queue.<name>.>        the newest pause or resumption, the newest purge
-  - runs          runs.<job>.>                                                          the runs (`job_runs.JobRuns`)
+  - runs          runs.<job>.>                                                          the runs (`dependency.JobRuns`)
   - use           use.<namespace>.>                                                     its daily use (`daily_use.DailyUse`)
   - cron          cron.….               the newest, and of open executions              the subject of each event
   - standing      agent.… ownership.…   the newest of each subject (`fold.STANDING`)
@@ -32,7 +32,6 @@ inputs that wait, and hashes of ids.
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import reduce
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -41,9 +40,9 @@ from .. import subjects
 from ..domain.commit import LogHead, Position, Range
 from ..domain.daily_use import DailyUse
 from ..domain.dead_letter import DeadLetter
+from ..domain.dependency import JobRuns
 from ..domain.events import Defined, DefinitionFact, Due, KeyHolder, Message, Passed, Recorded, Shard, ShardsDefined
 from ..domain.execution import Execution, Status
-from ..domain.job_runs import JobRuns
 from ..domain.lock import Lock, LockQueue, Waiter
 from ..domain.log_events import Waits
 from ..domain.queue import Queue
@@ -76,8 +75,7 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 class _Lock(msgspec.Struct, frozen=True):
     holder: str | None
     fence: int
-    waiting: tuple[tuple[str, datetime, bool, int], ...]
-    """By arrival: the id, the scheduled time, whether it yields to others, and the number."""
+    waiting: tuple[Waiter, ...]
 
 
 class FoldCopy(NamedTuple):
@@ -203,8 +201,7 @@ _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
 def _lock_value(state: Lock) -> _Lock:
-    waiting = ((name, time, yields, number) for name, number, yields, time in state.waiting.by_id)
-    return _Lock(state.holder, state.fence, tuple(sorted(waiting, key=itemgetter(3))))
+    return _Lock(state.holder, state.fence, tuple(state.waiting))
 
 
 def _letter_events(state: DeadLetter) -> list[Recorded[Any]]:
@@ -349,8 +346,8 @@ def _shards(body: bytes) -> tuple[Shard, ...]:
 
 def _lock(value: _Lock) -> Lock:
     queue = LockQueue()
-    for execution_id, scheduled_time, yields, number in value.waiting:
-        queue = queue.add(Waiter(execution_id, scheduled_time, yields), number)
+    for waiter in value.waiting:
+        queue = queue.add(waiter)
     return Lock(value.holder, value.fence, queue)
 
 

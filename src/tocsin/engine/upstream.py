@@ -10,9 +10,9 @@ import msgspec
 
 from .. import subjects
 from ..domain.definition import upstream_jobs
+from ..domain.dependency import Found, JobRuns
 from ..domain.events import COMPENSATING_TRIGGERS, Message, Recorded, Requested
 from ..domain.execution import Execution, Status
-from ..domain.job_runs import Found, JobRuns
 from ..domain.ledger import Ledger
 from ..domain.log_events import RunFound
 from .step import Reading, Scope

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from ..domain.events import JobState
-from ..domain.execution_record import Recoveries, Status
-from ..domain.last_run import LastRun
+from ..domain.execution_record import LastRun, Recoveries, Status
 from .queries import DeadLetterQuery
 
 ENDED: Final[tuple[Status, ...]] = ("completed", "failed", "skipped", "cancelled")

@@ -35,7 +35,7 @@ from ..domain.hold_up_time import HoldUpCause
 from ..domain.ledger import Ledger
 from ..domain.replay import INSTANT, Decision, Gap, InForce, Past, Verdict
 from ..domain.schedule import Occurrence, Schedule, moved_to
-from ..domain.schedule.clock_changes import instants_of, is_repeated, skipped
+from ..domain.schedule.clock_changes import instants_of, is_repeated, shifted
 from ..engine.ledger_reader import LedgerReader
 from ..ports import EventLog, StoredLog
 from ..ports.queries import require_year
@@ -233,14 +233,14 @@ def _meant(past: Past, local: datetime) -> list[tuple[datetime, bool]]:
         if since < at and (until is None or at <= until)
     }
     if not fates:  # before the job existed, or after its deletion
-        before = [timezone for since, _, timezone in reigns if since < skipped(timezone, local)]
+        before = [timezone for since, _, timezone in reigns if since < shifted(timezone, local)]
         fates = dict(_read((before or [reigns[0][2] if reigns else "UTC"])[-1], local))
     return sorted(fates.items())
 
 
 def _read(timezone: str, local: datetime) -> list[tuple[datetime, bool]]:
     instants = instants_of(timezone, local)
-    return [(at, True) for at in instants] or [(skipped(timezone, local), False)]
+    return [(at, True) for at in instants] or [(shifted(timezone, local), False)]
 
 
 def _judged(past: Past, at: datetime, *, local: datetime | None = None) -> Answer:

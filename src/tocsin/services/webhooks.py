@@ -16,11 +16,10 @@ from typing import Final
 
 from .. import telemetry
 from ..domain import cel, ids
-from ..domain.definition.webhook_fields import opened_secret
+from ..domain.definition.webhook_fields import SignatureScheme, is_signed, key_of, opened_secret
 from ..domain.errors import TocsinError
 from ..domain.event_trigger import UnreadableEvent, read_event
 from ..domain.secret_reference import SecretReferenceError
-from ..domain.webhook import SignatureScheme, is_signed, key_of
 from ..ports import WEBHOOK_DELIVERY, WEBHOOK_PATH, WEBHOOK_REGISTRATION, Clock, LogUnavailable, WebhookQueue
 from .jobs.job import Job
 from .machine_secrets import read_secret

@@ -15,7 +15,7 @@ from .. import subjects
 from ..domain import ledger
 from ..domain.definition import JobDefinition, is_name
 from ..domain.events import AgentGranted, Defined, DefinitionFact, Due, Message, QueuePaused, QueueResumed, Recorded
-from ..domain.ledger import PUNCTUALITY, Lookahead, Timetable
+from ..domain.ledger import PUNCTUALITY, Timetable
 from ..domain.namespaces import declared_of
 from ..domain.replay import Decision, Gap, Past, gaps
 from ..domain.text import counted
@@ -208,11 +208,11 @@ class Replays:
     async def play(self, candidates: Mapping[str, JobDefinition], slots: Slots) -> dict[str, Side]:
         """Replay the window with other definitions."""
         since, until = self.window.since, self.window.until
-        lookahead, executions = Lookahead(), ExecutionsReplay(since, until, slots)
+        executions = ExecutionsReplay(since, until, slots)
         decisions: dict[str, list[Decision]] = {}
         for job in self.jobs:
             definition, before = candidates.get(job.job), sum(map(len, decisions.values()))
-            times = TimeReplay(job, definition, since, until, self.absences, lookahead)
+            times = TimeReplay(job, definition, since, until, self.absences)
             await self._complete(times.advance, lambda times=times, before=before: before + len(times.decided))  # type: ignore[misc]
             await self.calculate(partial(self._arrive, executions, job, times, definition))
             decisions[job.job] = [decided.fact for decided in times.decided]

@@ -32,11 +32,7 @@ from ..domain.execution import TIMED_OUT, ClaimDenied, Execution, Phase, Status
 from ..domain.execution.steps import RUNNING
 from ..domain.mq_answer import (
     Answer,
-    AnswerAmbiguous,
-    AnswerContradictory,
-    AnswerMisaddressed,
     AnswerRefused,
-    TokenWrong,
 )
 from ..engine.kinds import QUEUE, execution_state
 from ..engine.mq_tasks import Unneeded, UnneededTasks, envelope, unsupported
@@ -205,8 +201,9 @@ class MqBridge:
         """Refuse an answer for a team's job under a subject of other executors."""
         team = subjects.mq_team(job, self._teams)
         if team is not None and not subject.startswith(f"mq.scheduler.complete.{team}."):
-            raise AnswerMisaddressed(
-                f"only executors of the namespace {team!r} answer for its jobs; answer on mq.scheduler.complete.<job>.<execution_id>"
+            raise AnswerRefused(
+                f"only executors of the namespace {team!r} answer for its jobs; answer on mq.scheduler.complete.<job>.<execution_id>",
+                "mq-answer-misaddressed",
             )
 
     def _meant(self, answer: Answer, state: Execution) -> tuple[str, int] | None:
@@ -215,20 +212,22 @@ class MqBridge:
         None: the answer is late, or the step belongs to a queue of another transport.
         """
         if state.status is Status.UNKNOWN:
-            raise AnswerMisaddressed("no open execution of this job has this id; the answer may be very late")
+            raise AnswerRefused(
+                "no open execution of this job has this id; the answer may be very late", "mq-answer-misaddressed"
+            )
         if answer.step is not None and answer.step not in state.steps:
-            raise AnswerMisaddressed(f"the execution has no step {answer.step!r}")
+            raise AnswerRefused(f"the execution has no step {answer.step!r}", "mq-answer-misaddressed")
         candidates = self._candidates(answer, state)
         if len(candidates) > 1:
             names = ", ".join(step for step, _ in candidates)
-            raise AnswerAmbiguous(f"the answer names no step, and several are in flight: {names}")
+            raise AnswerRefused(f"the answer names no step, and several are in flight: {names}", "mq-answer-ambiguous")
         return candidates[0] if candidates else None
 
     def _report(self, job: str, execution_id: str, answer: Answer, step: str, attempt: int) -> Report | None:
         """Return the report of an attempt with an answer's outcome; None: it only began."""
         token = ids.report_token(self._key, execution_id, step, attempt)
         if answer.token is not None and not compare_digest(answer.token.encode(), token.encode()):
-            raise TokenWrong(f"the token is not that of step {step!r}, attempt {attempt}")
+            raise AnswerRefused(f"the token is not that of step {step!r}, attempt {attempt}", "mq-token-wrong")
         if answer.outcome == "started":
             return None
         return Report(
@@ -345,15 +344,18 @@ def _addressee(subject: str, answer: Answer) -> tuple[str, str]:
         job, execution_id = answer.job, answer.execution_id
     elif job:
         if answer.job not in {None, job} or answer.execution_id not in {None, execution_id}:
-            raise AnswerContradictory(f"the subject is {subject}, but the body names another execution")
+            raise AnswerRefused(
+                f"the subject is {subject}, but the body names another execution", "mq-answer-contradictory"
+            )
     else:
         single_token = execution_id
         job = answer.job or (single_token if answer.execution_id not in {None, single_token} else "")
         execution_id = answer.execution_id or (single_token if single_token != job else "")
     if not _JOB.fullmatch(job) or not _EXECUTION.fullmatch(execution_id):
-        raise AnswerMisaddressed(
+        raise AnswerRefused(
             f"{subject} and the body name no execution; answer on mq.scheduler.complete.<job>.<execution_id>, "
-            "or name `job_name` and `execution_id` in the body"
+            "or name `job_name` and `execution_id` in the body",
+            "mq-answer-misaddressed",
         )
     return job, execution_id
 

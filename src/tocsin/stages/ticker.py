@@ -6,7 +6,7 @@ from typing import Final
 
 from ..domain import ledger
 from ..domain.events import Deleted, Due, Passed
-from ..domain.ledger import Ledger, Lookahead
+from ..domain.ledger import Ledger
 from ..engine.fold import LEDGER
 from ..engine.kinds import NEWEST_SHARD_MAP
 from ..engine.stage import Access, Deadline, DeadlineRule, Stage
@@ -20,16 +20,13 @@ AT_ONCE: Final = 256
 class Ticker:
     """Decides on the instants of every job."""
 
-    def __init__(self) -> None:
-        self._lookahead = Lookahead()
-
     def next_of(self, state: Ledger) -> Iterator[Deadline]:
         """Return when the next instant of a job needs a decision."""
         if (current := state.current) is None:
             return
-        at = ledger.next_instant(state, state.watermark or state.regimes[0].since, lookahead=self._lookahead)
+        at = ledger.next_instant(state, state.watermark or state.regimes[0].since)
         if at == current.since and next(ledger.undecided_occurrences(state, at), None) is None:
-            at = ledger.next_instant(state, at, lookahead=self._lookahead)
+            at = ledger.next_instant(state, at)
         if at is not None:
             yield Deadline(at)
 
@@ -37,7 +34,7 @@ class Ticker:
         """Decide on the instants of a job up to now."""
         ref = LEDGER(scope)
         state, (version, _) = states(ref), states(NEWEST_SHARD_MAP(None))
-        facts = ledger.decide_instants(state, now, lookahead=self._lookahead, shards=version)
+        facts = ledger.decide_instants(state, now, shards=version)
         return done(Events(ref, tuple(_first_of(facts) or ledger.complete(state))))
 
 

@@ -16,7 +16,7 @@ from ..domain.commit import FIRST_KEY, FIRST_PARTITION, LogHead, Seal
 from ..domain.definition import JobDefinition
 from ..domain.events import LedgerFact, Message, Passed, PassedReason, Recorded
 from ..domain.execution_record import ExecutionRecord
-from ..domain.ledger import Ledger, Lookahead
+from ..domain.ledger import Ledger
 from ..domain.schedule import Schedule, ScheduleError
 from ..engine.commit_writer import Chain
 from ..engine.ledger_reader import FACTS
@@ -90,7 +90,6 @@ class Record:
         self._log = log
         self._chain = Chain(seal, LogHead(FIRST_KEY))
         self._ledgers = defaultdict[str, Ledger](Ledger)
-        self._lookahead = Lookahead()
         self._next: dict[str, datetime] = {}
         self._open: set[str] = set()
         self.executions: dict[str, ExecutionRecord] = {}
@@ -157,7 +156,7 @@ class Record:
         since = state.current.since if state.current else datetime.max.replace(tzinfo=UTC)
         try:
             # After a change, earlier time may be undecided; the ticker has no instant to wait for in it.
-            at = ledger.next_instant(state, since, lookahead=self._lookahead)
+            at = ledger.next_instant(state, since)
         except ScheduleError:
             at = None
         if at is None:

@@ -4,8 +4,10 @@ import asyncio
 from collections import OrderedDict
 from typing import Final
 
+import msgspec
+
 from .. import telemetry
-from ..domain import agent
+from ..domain.agent import EndNotice
 from ..ports import Clock
 from ..subjects import entity_of
 from .held_tasks import HeldTask, HeldTasks
@@ -36,7 +38,7 @@ class Cancellations:
     def receive(self, message: bytes) -> None:
         """Take a notice."""
         try:
-            notice = agent.read_ends(message)
+            notice = msgspec.json.decode(message, type=EndNotice)
         except ValueError as error:
             _log.warning("notice unreadable", action="end-notice-unreadable", error=str(error))
             return

@@ -35,7 +35,7 @@ from ..domain.secret_reference import (
     reference,
     resolve_references,
 )
-from ..domain.trace_context import TraceContext, process_of
+from ..domain.trace_context import TraceContext, context_in
 from ..ports import Clock
 from ..services.machine_secrets import read_secret
 from . import results
@@ -284,7 +284,7 @@ class HandlerRunner:
         self, handler: Handler, task: Dispatched, held_task: HeldTask, secrets: SecretValues, output: AttemptOutput
     ) -> Outcome:
         delivery = held_task.assigned.assignment.delivery
-        trace = process_of(task.execution_id, task.traceparent, task.step, task.attempt, delivery)
+        trace = context_in(task.execution_id, task.traceparent, "process", task.step, task.attempt, delivery)
         try:
             call = self._prepare(handler, task, held_task, secrets, output, trace)
         except (WrongInputError, SecretReferenceError) as error:

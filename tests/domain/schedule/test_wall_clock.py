@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from tocsin.domain.schedule import timezones
-from tocsin.domain.schedule.clock_changes import instants_of, is_repeated, local_time, skipped
+from tocsin.domain.schedule.clock_changes import instants_of, is_repeated, local_time, shifted
 from tocsin.domain.schedule.errors import ScheduleError
 
 NEW_YORK = "America/New_York"
@@ -47,7 +47,7 @@ def test_without_changes_a_time_is_one_instant() -> None:
 
 
 def test_a_skipped_time_has_the_old_offset() -> None:
-    assert skipped(NEW_YORK, wall("2026-03-08T02:30:00.75")) == utc("2026-03-08T07:30")
+    assert shifted(NEW_YORK, wall("2026-03-08T02:30:00.75")) == utc("2026-03-08T07:30")
 
 
 @pytest.mark.parametrize(

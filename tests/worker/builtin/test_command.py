@@ -9,7 +9,7 @@ import pytest
 from tests.domain.given import ID, JOB
 from tests.worker.builtin.given import PYTHON, CommandBench
 from tocsin.domain.events import OutputLine
-from tocsin.domain.trace_context import own_context, process_of
+from tocsin.domain.trace_context import context_in, own_context
 from tocsin.worker.builtin.command import program
 from tocsin.worker.builtin.lines import Lines
 from tocsin.worker.builtin_call import BuiltinFailure
@@ -77,7 +77,7 @@ async def test_command_has_no_variable_of_the_worker(commands: CommandBench) -> 
 
 async def test_command_gets_its_trace(commands: CommandBench) -> None:
     commands.traceparent = own_context(ID, is_sampled=True).traceparent
-    run = process_of(ID, commands.traceparent, "main", 1, 1)
+    run = context_in(ID, commands.traceparent, "process", "main", 1, 1)
     assert run is not None
     assert await commands.script("echo $TRACEPARENT") == run.traceparent
 

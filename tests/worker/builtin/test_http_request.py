@@ -9,7 +9,7 @@ import trustme
 
 from tests.domain.given import ID
 from tests.worker.builtin.http_given import HttpBench, Server, answer, json_answer
-from tocsin.domain.trace_context import own_context, process_of
+from tocsin.domain.trace_context import context_in, own_context
 from tocsin.settings import SettingsError
 from tocsin.settings.builtin import HttpRules
 from tocsin.worker.builtin.http_request import HttpFunction
@@ -17,7 +17,7 @@ from tocsin.worker.builtin.http_request import HttpFunction
 JSON_POST = {"method": "POST", "body": {"id": "{{ input.id }}", "text": "no {{ input.id }}", "more": [None, 1.5]}}
 
 OWN: Final = own_context(ID, is_sampled=True).traceparent
-RUN: Final = getattr(process_of(ID, OWN, "main", 1, 1), "traceparent", None)
+RUN: Final = getattr(context_in(ID, OWN, "process", "main", 1, 1), "traceparent", None)
 OTHER: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 
 

@@ -90,7 +90,7 @@ class CalendarSection:
             days = read(written, folder, first, last)
         except ImportError as error:
             raise ExtraNotInstalled(f"A calendar with `{form}`", extra_of(error) or "calendars") from None
-        return {"days": list(compact(days)), "until": last.isoformat()}
+        return {"days": list(compact(map(date.isoformat, days))), "until": last.isoformat()}
 
     def _window(self, until: object) -> tuple[date, date]:
         first = date(self._today.year - YEARS_BEFORE, 1, 1)

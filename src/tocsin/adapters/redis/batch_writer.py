@@ -12,8 +12,7 @@ from redis.exceptions import WatchError
 from ...domain import dead_letter, history, job_record
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes, count_key
-from ...domain.execution_record import ExecutionRecord
-from ...domain.last_run import last_runs
+from ...domain.execution_record import ExecutionRecord, last_runs
 from ...domain.totals import growth_of_ledger, growth_of_log
 from ...ports.queries import microseconds
 from ...subjects import Stream

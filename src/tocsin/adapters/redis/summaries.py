@@ -13,8 +13,7 @@ from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
 
 from ...domain.events import ENDED_STATES, OPEN_STATES, JobState, TriggerKind
-from ...domain.execution_record import UNKNOWN_TRIGGER, Recoveries, Status
-from ...domain.last_run import LastRun
+from ...domain.execution_record import UNKNOWN_TRIGGER, LastRun, Recoveries, Status
 from ...domain.namespaces import is_within
 from ...domain.text import error_pattern
 from ...domain.totals import Total

@@ -20,8 +20,7 @@ from ...domain import dead_letter, history, job_record, totals
 from ...domain.dead_letter import Letter, LetterName
 from ...domain.events import Message, Recorded
 from ...domain.execution_counts import count_changes
-from ...domain.execution_record import ExecutionRecord
-from ...domain.last_run import last_runs
+from ...domain.execution_record import ExecutionRecord, last_runs
 from ...ports import Encoded
 from ...subjects import Stream
 from ..history.rows import LetterKeys, RecorderCache, offset_conflict

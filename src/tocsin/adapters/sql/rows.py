@@ -12,9 +12,8 @@ from sqlalchemy import Row as SqlRow
 
 from ...domain.dead_letter import Letter
 from ...domain.definition import JobDefinition
-from ...domain.execution_record import NEVER_LOST, ExecutionRecord, Recoveries, StepRecord
+from ...domain.execution_record import NEVER_LOST, ExecutionRecord, LastRun, Recoveries, StepRecord
 from ...domain.job_record import JobRecord
-from ...domain.last_run import LastRun
 from ...domain.text import error_pattern
 from ...ports import DeadLetterRow, ExecutionRow, JobRow
 from ...ports.summaries import ExecutionHead

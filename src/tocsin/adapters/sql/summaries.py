@@ -21,8 +21,7 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from ...domain.execution_record import Recoveries, Status
-from ...domain.last_run import LastRun
+from ...domain.execution_record import LastRun, Recoveries, Status
 from ...ports.queries import DeadLetterQuery
 from ...ports.summaries import (
     ENDED,

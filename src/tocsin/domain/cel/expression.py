@@ -118,10 +118,6 @@ def _check_regex(environment: "cel.Env", pattern: str) -> None:
 
 @cache
 def _environment(details: tuple[str, ...]) -> "cel.Env":
-    """Return the environment with the variables of an event, and some of its source.
-
-    The library is loaded at the first use.
-    """
     try:
         from cel_expr_python import cel  # noqa: PLC0415 - 15 MB that most processes do not need
     except ImportError:

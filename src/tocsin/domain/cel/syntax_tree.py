@@ -68,11 +68,7 @@ Node: TypeAlias = Literal | Variable | Select | Call | Collection | Macro
 
 
 def read(serialized: bytes) -> Node:
-    """Return the tree of a serialized expression.
-
-    Raises:
-        ValueError: it has a construct that no trigger may use.
-    """
+    """Return the tree of a serialized expression; raise ValueError for an unknown construct."""
     return _node(_one(_fields(_one(_fields(serialized), 2)), 4))
 
 

@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 from typing import Any, Final
 
+from pydantic import ValidationInfo, model_validator
+
 from ..secret_reference import SecretReferenceError, find_references
 from ..template import TemplateError, check
-from .errors import DefinitionProblem
-from .fields import StoredModel, size_of
+from .errors import DefinitionProblem, excess
+from .fields import StoredModel, is_stored, size_of
 
 PREFIX: Final = "tocsin."
 """The beginning of the names of built-in functions; no other function has such a name."""
@@ -27,19 +29,22 @@ def is_builtin(function: str | None) -> bool:
     return function is not None and function.startswith(PREFIX)
 
 
-def with_function(written: Any) -> Any:  # noqa: ANN401 - before validation
-    """Return the fields of a job or a step, with the function that they imply."""
-    if not isinstance(written, dict) or written.get("function") is not None:
-        return written
-    field = next((name for name in FIELDS if written.get(name) is not None), None)
-    return written if field is None else {**written, "function": function_of(field)}
+class BuiltinWork(StoredModel):
+    """A job or a step, whose function may be implied by a field."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
+        if is_stored(info) or not isinstance(data, dict) or data.get("function") is not None:
+            return data
+        field = next((name for name in FIELDS if data.get(name) is not None), None)
+        return data if field is None else {**data, "function": function_of(field)}
 
 
 def size_problems(field: str, work: StoredModel, *, instead: str) -> Iterator[DefinitionProblem]:
     """Yield the problem of a specification that is too large; `instead`: the advice."""
-    if (size := size_of(work.model_dump(mode="json", exclude_defaults=True))) > MAX_SPECIFICATION_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_SPECIFICATION_BYTES:,}: {instead}"
-        yield DefinitionProblem(reason, field=field, code="too-large")
+    size = size_of(work.model_dump(mode="json", exclude_defaults=True))
+    yield from excess(size, "bytes of JSON", MAX_SPECIFICATION_BYTES, field, instead)
 
 
 def text_problems(place: str, text: str) -> Iterator[DefinitionProblem]:

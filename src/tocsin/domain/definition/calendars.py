@@ -8,8 +8,8 @@ from pydantic import BeforeValidator, Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
 from .. import schedule as calendar
-from ..schedule import DayRules, DstPolicy, Schedule, Shift, Weekday
-from .errors import DefinitionProblem, show
+from ..schedule import DstPolicy, Schedule, Shift, Weekday
+from .errors import DefinitionProblem, excess, show
 from .fields import Name, StoredModel, Text, is_stored
 
 MAX_CALENDARS: Final = 20
@@ -47,10 +47,14 @@ class Calendar(StoredModel):
         if until is not None and last is not None and until < last:
             raise ValueError(f"`until` is {until}, and the calendar {self.name} has later days, the last {last}")
         # Equal calendars are stored alike, also if they were written in another order or form.
-        object.__setattr__(self, "days", calendar.compact_ranges(self.days))
+        object.__setattr__(self, "days", calendar.compact(self.days))
         object.__setattr__(self, "until", until)
         object.__setattr__(self, "weekdays", tuple(day for day in calendar.WEEKDAYS if day in self.weekdays))
         return self
+
+    @property
+    def named(self) -> calendar.NamedDays:
+        return calendar.NamedDays(self.name, self.days, self.weekdays, self.until or "")
 
 
 def _date(text: str) -> date:
@@ -81,6 +85,10 @@ class Blackout(StoredModel, serialize_by_alias=True, validate_by_name=True, vali
     reason: Text = ""
     """Why, for the readers of `why`."""
 
+    @property
+    def span(self) -> calendar.Blackout:
+        return calendar.Blackout(self.start, self.end, self.reason)
+
 
 def _resolved(value: Any) -> Any:  # noqa: ANN401 - before validation
     if isinstance(value, str):
@@ -93,24 +101,6 @@ def _resolved(value: Any) -> Any:  # noqa: ANN401 - before validation
 
 Calendars: TypeAlias = tuple[Annotated[Calendar, BeforeValidator(_resolved)], ...]
 """Calendars with their dates. A job file names them, and its section `calendars` has the dates."""
-
-
-def day_rules(
-    exclude: Sequence[Calendar], only: Sequence[Calendar], blackout: Sequence[Blackout], shift: Shift
-) -> DayRules | None:
-    """Return the rules about days; None: there are none."""
-    if not exclude and not only and not blackout:
-        return None
-    return DayRules(
-        tuple(map(_named, exclude)),
-        tuple(map(_named, only)),
-        tuple(calendar.Blackout(span.start, span.end, span.reason) for span in blackout),
-        shift,
-    )
-
-
-def _named(written: Calendar) -> calendar.NamedDays:
-    return calendar.NamedDays(written.name, written.days, written.weekdays, written.until or "")
 
 
 def day_problems(
@@ -148,13 +138,9 @@ def _size_problems(
         ("only", only, MAX_CALENDARS),
         ("blackout", blackout, MAX_BLACKOUTS),
     ):
-        if len(values) > most:
-            yield DefinitionProblem(f"{len(values):,} entries, more than {most}", field=field, code="too-large")
-    count = sum(len(named.days) for named in (*exclude, *only))
-    if count > MAX_RANGES:
-        field = "exclude" if exclude else "only"
-        reason = f"{count:,} dates and ranges in all calendars of the job, more than {MAX_RANGES:,}: name fewer years"
-        yield DefinitionProblem(reason, field=field, code="too-large")
+        yield from excess(len(values), "entries", most, field)
+    count, field = sum(len(named.days) for named in (*exclude, *only)), "exclude" if exclude else "only"
+    yield from excess(count, "dates and ranges in all calendars of the job", MAX_RANGES, field, "name fewer years")
 
 
 def _blackout_problems(blackout: Sequence[Blackout], timezone: str) -> Iterator[DefinitionProblem]:

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from ..template import is_template
 from .builtin_work import has_reference, size_problems, text_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Seconds, StoredModel, Text, Timeout, short_for
 
 RESERVED_VARIABLES: Final = "TOCSIN_"
@@ -57,9 +57,7 @@ def command_problems(command: Command) -> Iterator[DefinitionProblem]:
     if (not command.argv) == (command.script is None):
         reason = "give either `argv`, the program and its arguments, or `script`"
         yield DefinitionProblem(reason, field="command", code="exclusive-fields" if command.argv else "required")
-    if len(command.argv) > MAX_ARGUMENTS:
-        reason = f"{len(command.argv):,} arguments, more than {MAX_ARGUMENTS}: pass them as `input`"
-        yield DefinitionProblem(reason, field="command.argv", code="too-large")
+    yield from excess(len(command.argv), "arguments", MAX_ARGUMENTS, "command.argv", "pass them as `input`")
     if not command.interpreter:
         yield DefinitionProblem("name the program that runs `script`", field="command.interpreter", code="required")
     yield from program_problems("command.argv", command.argv)

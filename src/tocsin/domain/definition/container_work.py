@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from .builtin_work import has_reference, size_problems, text_problems
 from .command import LONGEST_GRACE_S, MAX_ARGUMENTS, ExitCode, ResultKind, program_problems, variable_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Name, Seconds, StoredModel, Text, matching, short_for
 from .image import ImageError, read_image
 
@@ -83,9 +83,8 @@ def container_problems(work: Container) -> Iterator[DefinitionProblem]:
     except ImageError as error:
         yield DefinitionProblem(str(error), field="container.image", value=show(work.image))
     yield from program_problems("container.command", work.command)
-    if (number := len(work.command) + len(work.args)) > MAX_ARGUMENTS:
-        reason = f"{number:,} arguments, more than {MAX_ARGUMENTS}: keep them in a store"
-        yield DefinitionProblem(reason, field="container.args", code="too-large")
+    number = len(work.command) + len(work.args)
+    yield from excess(number, "arguments", MAX_ARGUMENTS, "container.args", "keep them in a store")
     for name, texts in (("command", work.command), ("args", work.args)):
         for text in texts:
             yield from _argument_problems(f"container.{name}", text)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, ValidationInfo
 from pydantic_core import PydanticCustomError
 
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Name, StoredModel, Timeout, is_name, is_stored, short_for
 
 MAX_DEPENDENCIES: Final = 100
@@ -67,9 +67,9 @@ def dependency_problems(
 
     `repeats`: whether its schedule names more than one instant, so that each window has a beginning.
     """
-    if len(dependencies) > MAX_DEPENDENCIES:
-        reason = f"{len(dependencies):,} jobs, more than {MAX_DEPENDENCIES:,}: let one job depend on a part of them"
-        yield DefinitionProblem(reason, field="depends_on", code="too-large")
+    advice = "let one job depend on a part of them"
+    if too_many := excess(len(dependencies), "jobs", MAX_DEPENDENCIES, "depends_on", advice):
+        yield from too_many
         return
     seen: set[str] = set()
     for dependency in dependencies:

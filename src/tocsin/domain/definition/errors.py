@@ -49,7 +49,6 @@ class DefinitionProblem:
     """The stable name of this kind of problem."""
 
     def __post_init__(self) -> None:
-        """Derive the code of an unknown field."""
         if self.unknown:
             object.__setattr__(self, "code", "unknown-field")
 
@@ -104,11 +103,14 @@ def show(value: object) -> str:
             return f"{shorten(str(value))} ({type(value).__name__})"
 
 
-def problem_code(kind: str, cause: object = None) -> str:
-    """Return the code of a problem that pydantic found.
+def excess(number: int, things: str, most: int, field: str, advice: str = "") -> tuple[DefinitionProblem, ...]:
+    """Return the problem of a field if it has more things than it may."""
+    reason = f"{number:,} {things}, more than {most:,}" + (f": {advice}" if advice else "")
+    return (DefinitionProblem(reason, field=field, code="too-large"),) if number > most else ()
 
-    It is the code of Tocsin's own error if there is one, and otherwise depends on the type of pydantic's error.
-    """
+
+def problem_code(kind: str, cause: object = None) -> str:
+    """Return the code of Tocsin's own error, or that for the type of pydantic's error."""
     if isinstance(cause, TocsinError):
         return cause.code
     return _CODES.get(kind) or ("wrong-type" if kind.endswith("_type") else "invalid-value")

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from ..secret_reference import SecretReferenceError, find_references, texts_in
 from ..template import TemplateError, check
 from .builtin_work import size_problems, text_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Json, StoredModel, Text, short_for
 
 MAX_URL: Final = 8_192
@@ -90,10 +90,7 @@ HttpField: TypeAlias = Annotated[
 
 
 def split_url(text: str) -> HttpUrl | None:
-    """Return the parts of a URL; None: it cannot be that of a request.
-
-    The path and the query may have templates.
-    """
+    """Return the parts of a URL, whose target may have templates; None: it is malformed."""
     match_ = _URL.fullmatch(text)
     if match_ is None:
         return None
@@ -148,8 +145,8 @@ def request_problems(request: HttpRequest) -> Iterator[DefinitionProblem]:
 
 def _url_problems(text: str) -> Iterator[DefinitionProblem]:
     url, field = split_url(text), "http.url"
-    if len(text) > MAX_URL:
-        yield DefinitionProblem(f"{len(text):,} characters, more than {MAX_URL:,}", field=field, code="too-large")
+    if too_long := excess(len(text), "characters", MAX_URL, field):
+        yield from too_long
         return
     if url is None:
         reason = "write http(s)://HOST[:PORT]/PATH; templates may be in the path and the query, and not before"
@@ -171,9 +168,7 @@ def _url_problems(text: str) -> Iterator[DefinitionProblem]:
 
 
 def _header_problems(headers: dict[str, str]) -> Iterator[DefinitionProblem]:
-    if len(headers) > MAX_HEADERS:
-        reason = f"{len(headers):,} headers, more than {MAX_HEADERS}"
-        yield DefinitionProblem(reason, field="http.headers", code="too-large")
+    yield from excess(len(headers), "headers", MAX_HEADERS, "http.headers")
     known = set[str]()
     for name, text in headers.items():
         if not _HEADER.fullmatch(name):

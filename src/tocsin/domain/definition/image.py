@@ -38,11 +38,7 @@ class Image:
 
 
 def read_image(text: str) -> Image:
-    """Return the image that a name means.
-
-    Raises:
-        ImageError: it is not the name of an image.
-    """
+    """Return the image that a name means; raise ImageError for another text."""
     match_ = _IMAGE.fullmatch(text) if len(text) <= MAX_IMAGE else None
     repository = _repository(match_["repository"]) if match_ else None
     if match_ is None or repository is None:

@@ -10,7 +10,7 @@ from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references, reference
 from . import schema_check
-from .errors import DefinitionError, DefinitionProblem, shorten, show
+from .errors import DefinitionError, DefinitionProblem, excess, shorten, show
 from .fields import MAX_INPUT_BYTES, json_problem, size_of
 
 _COMPLETED_BY_KEYS: Final = frozenset(
@@ -45,9 +45,7 @@ def input_problems(
         except SecretReferenceError as error:
             yield DefinitionProblem(str(error), field=field, code="malformed-secret-reference")
     size = sum(size_of(value) for value in (input, args) if value)
-    if size > MAX_INPUT_BYTES:
-        reason = f"{size:,} bytes of JSON, more than {MAX_INPUT_BYTES:,}: keep large data in a store and refer to it"
-        yield DefinitionProblem(reason, field="input", code="too-large")
+    yield from excess(size, "bytes of JSON", MAX_INPUT_BYTES, "input", "keep large data in a store and refer to it")
     if schema is not None:
         yield from _schema_problems(schema, input, is_partial=is_partial)
 
@@ -79,9 +77,9 @@ def _schema_problems(
     import jsonschema  # noqa: PLC0415 - few jobs have a schema, and it takes long to import
     import referencing.exceptions  # noqa: PLC0415
 
-    if (number := schema_check.number_of_values(schema)) > schema_check.MAX_VALUES:
-        reason = f"{number:,} values at all levels, more than {schema_check.MAX_VALUES:,}: make it smaller"
-        yield DefinitionProblem(reason, field="input_schema", code="too-large")
+    number, most = schema_check.number_of_values(schema), schema_check.MAX_VALUES
+    if too_large := excess(number, "values at all levels", most, "input_schema", "make it smaller"):
+        yield from too_large
         return
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:

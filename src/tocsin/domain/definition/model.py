@@ -9,13 +9,13 @@ from pydantic import BeforeValidator, Field, JsonValue, ValidationInfo, model_va
 from .. import schedule as calendar
 from ..schedule import DayRules, DstPolicy, Shift
 from ..text import same_text
-from .builtin_work import FIELDS, with_function
-from .calendars import Blackout, Calendars, day_problems, day_rules
+from .builtin_work import FIELDS, BuiltinWork
+from .calendars import Blackout, Calendars, day_problems
 from .command import CommandField
 from .concurrency import Concurrency
 from .container_work import ContainerField
 from .dependencies import DEFAULT_DEPENDENCY_TIMEOUT, Dependencies, dependency_problems
-from .errors import DefinitionError, DefinitionProblem, show
+from .errors import DefinitionError, DefinitionProblem, excess, show
 from .fields import (
     Args,
     CatchUp,
@@ -27,7 +27,6 @@ from .fields import (
     OverlapPolicy,
     Priority,
     Seconds,
-    StoredModel,
     Text,
     Timeout,
     is_stored,
@@ -84,11 +83,13 @@ MAX_COPIES_BYTES: Final = 262_144
 """Bytes of a trigger's input, for the job and once more for each step with an input of its own."""
 DEFAULT_MAX_WAITING: Final = 10_000
 """Executions of a job that may wait for its lock, unless its definition says otherwise."""
+_INHERITED: Final = ("timeout", "input", "args", "queue", "priority", "retry")
+"""The fields that a step has from its job unless it has its own."""
 MAIN: Final = "main"
 """The name of the only step of a job without a DAG."""
 
 
-class JobDefinition(StoredModel):
+class JobDefinition(BuiltinWork):
     """A named job: its schedule, its work, and its rules for special cases."""
 
     name: Name
@@ -238,7 +239,10 @@ class JobDefinition(StoredModel):
     @property
     def day_rules(self) -> DayRules | None:
         """The rules about days; None: every day is open."""
-        return day_rules(self.exclude, self.only, self.blackout, self.shift)
+        if not self.exclude and not self.only and not self.blackout:
+            return None
+        exclude, only = (tuple(named.named for named in each) for each in (self.exclude, self.only))
+        return DayRules(exclude, only, tuple(span.span for span in self.blackout), self.shift)
 
     def own_steps(self) -> tuple[Step, ...]:
         if self.function is None:
@@ -257,23 +261,11 @@ class JobDefinition(StoredModel):
         return () if self.notify is None else self.notify.channels
 
     def steps(self) -> tuple[Step, ...]:
-        inherited = {
-            "timeout": self.timeout,
-            "input": self.input,
-            "args": self.args,
-            "queue": self.queue,
-            "priority": self.priority,
-            "retry": self.retry,
-        }
+        inherited = {field: getattr(self, field) for field in _INHERITED}
         return tuple(
             step.model_copy(update={field: value for field, value in inherited.items() if getattr(step, field) is None})
             for step in self.own_steps()
         )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        return data if is_stored(info) else with_function(data)
 
     @model_validator(mode="before")
     @classmethod
@@ -351,9 +343,9 @@ def _copies_problems(definition: JobDefinition, input: Mapping[str, JsonValue]) 
 
 
 def _problems(definition: JobDefinition) -> Iterator[DefinitionProblem]:
-    if (count := len(definition.dag)) > MAX_STEPS:
-        reason = f"{count:,} steps, more than {MAX_STEPS:,}: divide the job, or let one step do more of the work"
-        yield DefinitionProblem(reason, field="dag", code="too-large")
+    advice = "divide the job, or let one step do more of the work"
+    if too_many := excess(len(definition.dag), "steps", MAX_STEPS, "dag", advice):
+        yield from too_many
         return
     yield from _schedule_problems(definition)
     yield from _work_problems(definition)

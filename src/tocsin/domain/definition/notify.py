@@ -25,11 +25,7 @@ def _channel(text: str, info: ValidationInfo) -> str:
 
 
 def channel_name(text: str) -> str:
-    """Return the name of a channel.
-
-    Raises:
-        ValueError: it has another form.
-    """
+    """Return the name of a channel; raise ValueError for another form."""
     if not _CHANNEL.fullmatch(text):
         raise ValueError(
             "must be the name of a channel: 1 to 64 small letters, digits and hyphens, the first a letter; in a namespace, after its name "

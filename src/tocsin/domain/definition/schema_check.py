@@ -94,11 +94,7 @@ class _Budget:
         return replace(self, _searches=dict(self._searches), _numbers={})
 
     def use(self, units: int) -> None:
-        """Use units of work.
-
-        Raises:
-            UnusableSchema: there are none left.
-        """
+        """Use units of work; raise UnusableSchema if none are left."""
         self._left -= units
         if self._left < 0:
             raise UnusableSchema(
@@ -117,11 +113,7 @@ class _Budget:
         self.use(_REFERENCE + (0 if is_pointer else self._bytes // _CHARACTERS))
 
     def compile(self, pattern: str) -> None:
-        """Compile a regular expression of the schema, once.
-
-        Raises:
-            UnusableSchema: it cannot be searched in linear time, or all of them are too large.
-        """
+        """Compile a regular expression once; raise UnusableSchema if it needs too much work."""
         if pattern in self._searches:
             return
         self.use(_EXPRESSION)
@@ -218,10 +210,7 @@ def _prepared(kind: Any, text: str) -> _Prepared:  # noqa: ANN401
 
 
 def _registry_of(kind: Any, schema: Mapping[str, JsonValue]) -> Any:  # noqa: ANN401
-    """Return a registry with all ids and anchors of a schema.
-
-    Otherwise each reference that needs them would search the whole schema.
-    """
+    """Return a registry of ids and anchors, without which each reference would search."""
     import referencing.jsonschema  # noqa: PLC0415
 
     specification = referencing.jsonschema.specification_with(kind.ID_OF(kind.META_SCHEMA))
@@ -277,7 +266,6 @@ def _bounded(kind: Any) -> Any:  # noqa: ANN401
 
 
 def _counted_part(evolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that turns to a part of a schema, with its work counted."""
 
     def counted(validator: Any, **changes: Any) -> Any:  # noqa: ANN401
         part = changes.get("schema")
@@ -381,10 +369,7 @@ def _error(message: str) -> Any:  # noqa: ANN401
 
 
 def _unevaluated(name: str) -> Keyword:
-    """Return a keyword that is refused.
-
-    A reference may lead to names of properties that `_check` did not take for keywords.
-    """
+    """Return a keyword that is refused where `_check` took its name for a property."""
     return lambda *_: _refuse(name)
 
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from ..secret_reference import texts_in
 from ..template import VARIABLES
 from .builtin_work import has_reference, size_problems, text_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Args, Name, Object, StoredModel, Text
 
 MAX_ROWS: Final = 1_000
@@ -68,9 +68,7 @@ def call_problems(work: ProcedureCall) -> Iterator[DefinitionProblem]:
     if not _PROCEDURE.fullmatch(work.name):
         reason = "write NAME or SCHEMA.NAME: letters, digits, `_` and `$`, the first no digit"
         yield DefinitionProblem(reason, field="procedure.name", value=show(work.name))
-    if len(work.arguments) > MAX_ARGUMENTS:
-        reason = f"{len(work.arguments):,} arguments, more than {MAX_ARGUMENTS}"
-        yield DefinitionProblem(reason, field="procedure.arguments", code="too-large")
+    yield from excess(len(work.arguments), "arguments", MAX_ARGUMENTS, "procedure.arguments")
     for text in texts_in([*work.arguments]):
         yield from text_problems("procedure.arguments", text)
     yield from size_problems("procedure", work, instead=_INSTEAD)

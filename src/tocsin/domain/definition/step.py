@@ -6,14 +6,14 @@ from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from typing import Any, Final, Literal, TypeAlias
 
-from pydantic import JsonValue, ValidationInfo, model_validator
+from pydantic import JsonValue
 
 from ..secret_reference import SecretReferenceError, find_references
 from .bindings import UPSTREAM, VALUE, Bindings, references
-from .builtin_work import FIELDS, PREFIX, function_of, is_builtin, with_function
+from .builtin_work import FIELDS, PREFIX, BuiltinWork, function_of, is_builtin
 from .command import CommandField, command_problems
 from .container_work import ContainerField, container_problems
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import (
     MAX_INPUT_BYTES,
     Args,
@@ -22,10 +22,8 @@ from .fields import (
     Object,
     Priority,
     StepName,
-    StoredModel,
     Text,
     Timeout,
-    is_stored,
     size_of,
 )
 from .http_request import HttpField, request_problems
@@ -35,7 +33,7 @@ from .sql_work import ProcedureCall, SqlStatement, call_problems, statement_prob
 Callback: TypeAlias = Literal["on_complete", "on_success", "on_failure"]
 
 
-class Step(StoredModel):
+class Step(BuiltinWork):
     """A node of a job's graph. An absent field has the job's value."""
 
     name: StepName
@@ -72,11 +70,6 @@ class Step(StoredModel):
     """The priority of this step, also in an execution whose trigger names another."""
     retry: RetryPolicy | None = None
     """The rule for the retries of this step."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_its_builtin(cls, data: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - before validation
-        return data if is_stored(info) else with_function(data)
 
 
 def given_fields(step: Step) -> tuple[str, ...]:
@@ -134,10 +127,7 @@ def graph_problems(steps: Sequence[Step]) -> Iterator[DefinitionProblem]:
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Return one cycle as a closed walk along "depends on", or nothing.
-
-    The walk begins at the step of the cycle that is written first.
-    """
+    """Return one cycle along "depends on", closed, from its first written step, or nothing."""
     try:
         TopologicalSorter({name: tuple(edges[name]) for name in edges}).prepare()
     except CycleError as error:
@@ -203,6 +193,5 @@ def binding_problems(step: Step) -> Iterator[DefinitionProblem]:
         find_references(constants)
     except SecretReferenceError as error:
         yield DefinitionProblem(str(error), field="bind", code="malformed-secret-reference")
-    if (size := size_of(constants)) > MAX_INPUT_BYTES:
-        reason = f"{size:,} bytes of JSON in constants, more than {MAX_INPUT_BYTES:,}: keep large data in a store"
-        yield DefinitionProblem(reason, field="bind", code="too-large")
+    advice = "keep large data in a store"
+    yield from excess(size_of(constants), "bytes of JSON in constants", MAX_INPUT_BYTES, "bind", advice)

@@ -9,10 +9,9 @@ from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
 from .. import cel
-from ..webhook import Signature, SignatureScheme
-from .errors import DefinitionProblem, show
+from .errors import DefinitionProblem, excess, show
 from .fields import Name, Seconds, StoredModel, Text
-from .webhook_fields import webhook_problems
+from .webhook_fields import Signature, SignatureScheme, webhook_problems
 
 MAX_TRIGGERS: Final = 20
 """The largest number of triggers of a job."""
@@ -177,9 +176,9 @@ Triggers: TypeAlias = Annotated[
 
 def trigger_problems(job: str, triggers: Sequence[EventTrigger]) -> Iterator[DefinitionProblem]:
     """Yield the problems of a job's triggers; each expression is compiled."""
-    if len(triggers) > MAX_TRIGGERS:
-        reason = f"{len(triggers):,} triggers, more than {MAX_TRIGGERS}: let one subject with wildcards name several"
-        yield DefinitionProblem(reason, field="triggers", code="too-large")
+    advice = "let one subject with wildcards name several"
+    if too_many := excess(len(triggers), "triggers", MAX_TRIGGERS, "triggers", advice):
+        yield from too_many
         return
     sources: set[Source] = set()
     for number, trigger in enumerate(triggers):
@@ -267,11 +266,9 @@ def _debounce_problems(debounce: Debounce | None) -> Iterator[DefinitionProblem]
 
 
 def _expression_problems(trigger: EventTrigger) -> Iterator[DefinitionProblem]:
-    if len(trigger.input) > MAX_MAPPINGS:
-        reason = (
-            f"{len(trigger.input):,} keys, more than {MAX_MAPPINGS}: map an object as a whole, such as `body.order`"
-        )
-        yield DefinitionProblem(reason, field="input", code="too-large")
+    advice = "map an object as a whole, such as `body.order`"
+    if too_many := excess(len(trigger.input), "keys", MAX_MAPPINGS, "input", advice):
+        yield from too_many
         return
     fields = {"when": trigger.when, "key": trigger.key, **{f"input.{key}": text for key, text in trigger.input.items()}}
     for field, text in fields.items():

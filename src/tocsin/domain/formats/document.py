@@ -96,11 +96,7 @@ class Document:
         self.problems.append(DefinitionProblem(reason, field=field, value=show(value), code=code))
 
     def definition(self) -> JobDefinition:
-        """Return the definition.
-
-        Raises:
-            DefinitionError: with every problem, in the document's spelling.
-        """
+        """Return the definition; raise DefinitionError with every problem, as the document spells it."""
         schedule = self.fields.get("schedule")
         if isinstance(schedule, str) and "timezone" not in self.fields and (zone := zone_in(schedule)):
             self.fields["timezone"] = zone

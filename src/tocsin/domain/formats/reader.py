@@ -185,11 +185,7 @@ def _count(written: object) -> int:
 
 
 def refuse_duplicates(definitions: Iterable[tuple[str, JobDefinition]]) -> None:
-    """Refuse a name that several places define; each definition comes with its place.
-
-    Raises:
-        DefinitionError: with each such name and its places (CRON-01).
-    """
+    """Raise DefinitionError for each name that several places define, with them (CRON-01)."""
     if problems := _duplicates(definitions):
         raise DefinitionError(*problems)
 

@@ -124,11 +124,7 @@ class CommandLineError(TocsinError, ValueError):
 
 
 def split_command(text: str) -> list[str]:
-    """Return the program and the arguments in a line.
-
-    Raises:
-        CommandLineError: the line is empty, has an open quote, or needs a shell.
-    """
+    """Return the words of a line; raise CommandLineError if it needs a shell."""
     try:
         words, parts = shlex.split(text), _parts(text)
     except ValueError:
@@ -226,7 +222,6 @@ def _spelling(written: Mapping[Any, object]) -> Callable[[Path], Path]:
 
 
 def _is_twice(document: Document, job: Mapping[str, object], name: str, same: str) -> bool:
-    """Return whether a job has `same` beside `name`, which is refused."""
     if name in job and same in job:
         document.wrong(same, job[same], f"is the same as `{name}`: leave one of them out", code="exclusive-fields")
     return name in job and same in job

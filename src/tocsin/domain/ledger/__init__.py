@@ -10,13 +10,9 @@ Implements ojs-cron §7.3 (CRON-25: at most one catch-up occurrence) and §8.5, 
     state            the state, and how events change it
     definitions      decisions on definitions
     instants         instants of schedules, and decisions on them
-    timetables       fields that decide on time
-    memory           many ledgers in little memory
-    snapshot         many ledgers as bytes
 """
 
 from .definitions import *
 from .instants import *
 from .state import *
-from .timetables import *
 # ruff: noqa: F403 - the modules are one vocabulary, and each declares its names once

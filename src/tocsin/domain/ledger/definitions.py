@@ -11,8 +11,7 @@ from ..events import Actor, Defined, Deleted, Paused, Resumed
 from ..schedule import ScheduleError, check_fires
 from ..text import utc_text
 from .instants import drop_time, schedule_of
-from .state import Ledger, Regime
-from .timetables import Timetable
+from .state import Ledger, Regime, Timetable
 
 
 class JobNotFound(TocsinError, LookupError):
@@ -60,11 +59,7 @@ def define(
 
 
 def refuse_past(state: Ledger, definition: JobDefinition, now: datetime) -> None:
-    """Refuse a new schedule that names no instant after `now`.
-
-    Raises:
-        DefinitionError: the job would never run.
-    """
+    """Raise DefinitionError for a new schedule that names no instant after `now`."""
     after, before = Timetable.of(definition), state.timetable
     if after.schedule is None or (before is not None and before.has_same_instants_as(after)):
         return
@@ -136,7 +131,6 @@ def delete(state: Ledger, job: str, *, by: Actor | None = None, reason: str | No
 
 
 def _existing(state: Ledger, job: str) -> Regime:
-    """Return the regime in force; raise JobNotFound if the job does not exist."""
     if state.current is None or not state.current.definition:
         raise JobNotFound(job)
     return state.current

@@ -1,15 +1,19 @@
 """The instants of a ledger's schedules, and the decisions on them."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from itertools import groupby, islice
 from typing import Final, Literal
 
 from ..events import Due, Passed, PassedReason
-from ..schedule import DayRules, DstPolicy, Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
-from .state import Ledger, Regime, fired_since
-from .timetables import Lookahead, Timetable
+from ..schedule import Occurrence, Schedule, TimezoneDatabase, parse, timezone_database
+from .state import Ledger, Regime, Timetable, fired_since
+
+SEARCHES: Final = 2**16
+"""Searches of schedules that are remembered. The jobs of a schedule share them."""
+_FAR: Final = datetime(9998, 1, 1, tzinfo=UTC)
+"""Later than all instants that are searched."""
 
 
 def next_fire_time(state: Ledger, after: datetime) -> datetime | None:
@@ -39,12 +43,8 @@ def count_fire_times(state: Ledger, after: datetime, until: datetime, most: int)
     return schedule_of(timetable).count(after, until, anchor=anchor_of(state, state.regimes[-1]), most=most)
 
 
-def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None = None) -> datetime | None:
-    """Return the next time that needs a decision.
-
-    At that time an instant fires, passes, or does not exist on the clocks of its zone. A `lookahead` saves
-    repeated searches.
-    """
+def next_instant(state: Ledger, after: datetime) -> datetime | None:
+    """Return the next time at which an instant fires, passes, or does not exist."""
     timetable, current = state.timetable, state.current
     if current is not None and current.since > after:
         return current.since  # another definition was in force before, and its instants still need a decision
@@ -53,7 +53,7 @@ def next_instant(state: Ledger, after: datetime, *, lookahead: Lookahead | None 
     if (dropped := drop_time(timetable, state.last_fired)) is not None:
         return dropped
     floor = max(after, state.watermark) if state.watermark else after
-    return (lookahead or Lookahead()).next_at(schedule_of(timetable), floor, anchor_of(state, current))
+    return _first(schedule_of(timetable), floor, anchor_of(state, current))[0]
 
 
 def drop_time(timetable: Timetable, last_fired: datetime | None) -> datetime | None:
@@ -83,32 +83,64 @@ def schedule_type(timetable: Timetable | None) -> Literal["ONE_TIME", "RECURRING
     return "RECURRING" if schedule_of(timetable).only_instant is None else "ONE_TIME"
 
 
-def undecided_occurrences(
-    state: Ledger, now: datetime, *, lookahead: Lookahead | None = None
-) -> Iterator[tuple[Regime, Occurrence]]:
+def undecided_occurrences(state: Ledger, now: datetime) -> Iterator[tuple[Regime, Occurrence]]:
     """Yield the occurrences between the watermark and `now`, oldest first, with their regimes."""
     ends = (*(regime.since for regime in state.regimes[1:]), now)
-    for regime, end in zip(state.regimes, ends, strict=True):
+    for regime, end in zip(state.regimes, ends, strict=False):  # without a regime, there is no end
         known = state.definitions.get(regime.definition)
         if known is None or known.timetable.schedule is None:
             continue
         start = max(state.watermark, regime.since) if state.watermark else regime.since
         schedule, until, anchor = schedule_of(known.timetable), min(end, now), anchor_of(state, regime)
-        if lookahead is not None and regime is state.current:
-            occurrences = lookahead.occurrences(schedule, start, until, anchor)
-        else:
-            occurrences = schedule.occurrences(start, until, anchor=anchor)
-        for occurrence in occurrences:
+        for occurrence in _occurrences(schedule, start, until, anchor):
             yield regime, occurrence
 
 
+def _occurrences(schedule: Schedule, after: datetime, until: datetime, anchor: datetime) -> Iterator[Occurrence]:
+    """Yield the occurrences in (after, until].
+
+    Usually this is a single occurrence, which the last search found. The search for the next proves that there is no second, and is
+    remembered for the next call.
+    """
+    if schedule.interval is None:
+        first, fires = _first(schedule, after, anchor)
+        if first is not None and fires:
+            if first > until:
+                return
+            second, fires = _first(schedule, first, anchor)
+            if second is not None and fires and second > until:
+                yield Occurrence(first)
+                return
+    yield from schedule.occurrences(after, until, anchor=anchor)
+
+
+def _first(schedule: Schedule, after: datetime, anchor: datetime) -> tuple[datetime | None, bool]:
+    """Return the first time later than `after` that needs a decision, and whether it only fires.
+
+    None: the schedule does not fire any more.
+    """
+    if schedule.interval is not None:  # each job counts from its own anchor, and the search is short
+        return _search(schedule, after, anchor)
+    return _remembered(schedule, after, timezone_database())
+
+
+@lru_cache(SEARCHES)
+def _remembered(schedule: Schedule, after: datetime, _: TimezoneDatabase) -> tuple[datetime | None, bool]:
+    return _search(schedule, after, after)
+
+
+def _search(schedule: Schedule, after: datetime, anchor: datetime) -> tuple[datetime | None, bool]:
+    at = schedule.next_after(after, anchor=anchor)
+    if at is None and schedule.days is None:
+        return None, False
+    if at is not None and not schedule.may_skip(after, at) and schedule.is_open(after, at):
+        return at, True
+    occurrences = schedule.occurrences(after, at or _FAR, anchor=anchor)
+    return next((occurrence.at for occurrence in occurrences), at), False
+
+
 def schedule_of(timetable: Timetable) -> Schedule:
-    return _parsed(timetable.schedule or "", timetable.timezone, timetable.dst, timetable.days, timezone_database())
-
-
-@lru_cache(maxsize=2**17)  # every tick needs the same schedules; room for as many as jobs may be registered
-def _parsed(text: str, timezone: str, dst: DstPolicy | None, days: DayRules | None, _: TimezoneDatabase) -> Schedule:
-    return parse(text, timezone, dst=dst, days=days)
+    return parse(timetable.schedule or "", timetable.timezone, dst=timetable.dst, days=timetable.days)
 
 
 def anchor_of(state: Ledger, regime: Regime) -> datetime:
@@ -128,19 +160,13 @@ MAX_INSTANTS_PER_DECISION: Final = 1_000
 """Maximum number of instants in a decision; a longer absence takes several calls."""
 
 
-def decide_instants(
-    state: Ledger,
-    now: datetime,
-    *,
-    lookahead: Lookahead | None = None,
-    shards: int = 0,
-) -> list[Due | Passed]:
+def decide_instants(state: Ledger, now: datetime, *, shards: int = 0) -> list[Due | Passed]:
     """Decide on the instants between the watermark and `now` (UTC), oldest first.
 
     One call decides at most `MAX_INSTANTS_PER_DECISION` instants; call again until it returns nothing.
-    A `lookahead` saves repeated searches. `shards`: the version of the newest shard map; 0: no map.
+    `shards`: the version of the newest shard map; 0: no map.
     """
-    undecided = list(islice(undecided_occurrences(state, now, lookahead=lookahead), MAX_INSTANTS_PER_DECISION + 1))
+    undecided = list(islice(undecided_occurrences(state, now), MAX_INSTANTS_PER_DECISION + 1))
     is_partial = len(undecided) > MAX_INSTANTS_PER_DECISION
     if is_partial:
         # Decide everything on one instant in one call. The first of two events would move the watermark past the
@@ -198,26 +224,15 @@ def _verdicts(
     ]
     fireable = [i for i, verdict in enumerate(verdicts) if verdict is None]
     late = [i for i in fireable if now - undecided[i][1].at > PUNCTUALITY]
-    if late:
-        timetable = state.timetable
+    if late and (timetable := state.timetable) is not None:
         # If an instant is due now, no catch-up fires beside it (ojs-cron §7.3: at most one).
-        newest = 0 if timetable is None else _caught_up(timetable, is_due=len(late) < len(fireable))
-        if more and timetable is not None and timetable.schedule is not None:
+        newest = {"all": timetable.catch_up_limit, "once": int(len(late) == len(fireable))}.get(timetable.catch_up, 0)
+        if more:
             anchor = anchor_of(state, state.regimes[-1])
             newest = max(0, newest - schedule_of(timetable).count(undecided[-1][1].at, now, anchor=anchor))
         for i in late[: max(0, len(late) - newest)]:
             verdicts[i] = "missed"
     return verdicts
-
-
-def _caught_up(timetable: Timetable, *, is_due: bool) -> int:
-    match timetable.catch_up:
-        case "all":
-            return timetable.catch_up_limit
-        case "once":
-            return 0 if is_due else 1
-        case _:
-            return 0
 
 
 def _refusal(state: Ledger, regime: Regime, occurrence: Occurrence, now: datetime) -> PassedReason | None:

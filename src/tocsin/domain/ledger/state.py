@@ -1,15 +1,19 @@
-"""The state of a ledger, and how each event changes it."""
+"""The state of a ledger, and how each event changes it.
+
+Many jobs have equal timetables. They share one object, so that a process can hold the timetables of a million jobs.
+"""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
 
-from ..definition import JobDefinition
+from ..definition import CatchUp, JobDefinition, OnCompletion
 from ..events import (
     Defined,
     Deleted,
@@ -21,7 +25,54 @@ from ..events import (
     Resumed,
     in_force_since,
 )
-from .timetables import Timetable
+from ..schedule import DayRules, DstPolicy
+
+SHARED: Final = 2**15
+"""The number of timetables that jobs share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timetable:
+    """The fields of a definition that decide on time."""
+
+    schedule: str | None
+    timezone: str
+    dst: DstPolicy | None
+    enabled: bool
+    catch_up: CatchUp
+    catch_up_limit: int
+    catch_up_max_age: float
+    starting_deadline: float | None
+    on_completion: OnCompletion
+    is_divided: bool = False
+    """Whether the job has a partition, so that `due` names the shard map."""
+    days: DayRules | None = None
+    """The calendars and blackouts; None: every day is open."""
+
+    @classmethod
+    def of(cls, definition: JobDefinition) -> "Timetable":
+        """Return the timetable of a definition; equal timetables are one object."""
+        return shared(
+            definition.schedule,
+            definition.timezone,
+            definition.dst,
+            definition.enabled,
+            definition.catch_up,
+            definition.catch_up_limit,
+            definition.catch_up_max_age,
+            definition.starting_deadline,
+            definition.on_completion,
+            definition.partition is not None,
+            definition.day_rules,
+        )
+
+    def has_same_instants_as(self, other: "Timetable") -> bool:
+        mine = self.schedule, self.timezone, self.dst, self.days
+        return mine == (other.schedule, other.timezone, other.dst, other.days)
+
+
+shared: Final = lru_cache(SHARED)(Timetable)
+"""Returns the timetable with the given fields; equal timetables are one object."""
 
 
 class Regime(msgspec.Struct, frozen=True):
@@ -39,14 +90,11 @@ class Regime(msgspec.Struct, frozen=True):
 
 
 class KnownDefinition(msgspec.Struct, frozen=True):
-    """A definition that a regime may refer to.
-
-    `definition` is absent if only the timetable is kept.
-    """
+    """A definition that a regime may refer to."""
 
     since: datetime
     timetable: Timetable
-    definition: JobDefinition | None
+    definition: JobDefinition
     created_at: datetime | None = None
     """The time of the registration; None: `since`."""
     created_by: str | None = None
@@ -72,13 +120,11 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def definition(self) -> JobDefinition | None:
         """Return the definition in force now; None: the job does not exist."""
-        known = self._known
-        return known.definition if known else None
+        return self._known.definition if self._known else None
 
     @property
     def timetable(self) -> Timetable | None:
-        known = self._known
-        return known.timetable if known else None
+        return self._known.timetable if self._known else None
 
     @property
     def defined_at(self) -> datetime:
@@ -94,8 +140,7 @@ class Ledger(msgspec.Struct, frozen=True):
     @property
     def created_by(self) -> str | None:
         """Return the identity that registered the job first, if known."""
-        known = self._known
-        return known.created_by if known else None
+        return self._known.created_by if self._known else None
 
     @property
     def _known(self) -> KnownDefinition | None:

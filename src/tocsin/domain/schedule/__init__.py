@@ -12,7 +12,6 @@ from .clock_changes import *
 from .day_rules import *
 from .errors import *
 from .explain import *
-from .firing_check import *
 from .instants import *
 from .moved_instants import *
 from .parser import *

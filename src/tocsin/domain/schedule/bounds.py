@@ -1,15 +1,20 @@
-"""The first and the last moment of a schedule."""
+"""The bounds of a schedule, and the refusal of schedules that never fire."""
 
 import re
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from .clock_changes import parse_moment
+from ..text import utc_text
+from .clock_changes import local_time, parse_moment
+from .closed_time import NEVER
 from .errors import ScheduleError, placed
-from .instants import DstPolicy
+from .instants import DstPolicy, seconds
+from .schedule import Schedule
 
 _BOUND: Final = re.compile(r"\s+(from|until)\s+(?=\d{4}-\d)", re.IGNORECASE | re.ASCII)
 _EXAMPLE: Final = "every 5 minutes from 2027-03-01T09:00 until 2027-04-01T00:00"
+_ALMOST_A_SECOND: Final = timedelta(microseconds=999_999)
 
 
 def without_bounds(text: str) -> str:
@@ -53,7 +58,54 @@ def bounds_of(text: str, timezone: str, dst: DstPolicy) -> tuple[datetime | None
     return starts_at, ends_at
 
 
-def place_of_end(text: str) -> tuple[int, int]:
-    """Return the position and the length of the `until` with which a text ends."""
-    *_, word = _BOUND.finditer(text)
-    return word.start(1), len(text.rstrip()) - word.start(1)
+def check_fires(schedule: Schedule, now: datetime) -> None:
+    """Raise ScheduleError if a schedule never fires after `now`; one instant may be past."""
+    if schedule.only_instant is not None and schedule.days is None:
+        return
+    if schedule.next_after(now, anchor=now) is None:
+        raise _past_end(schedule, now) or _never_fires(schedule, now)
+
+
+def _past_end(schedule: Schedule, now: datetime) -> ScheduleError | None:
+    """Return the error if the schedule would fire later without its end."""
+    end = schedule.ends_at
+    following = None if end is None else replace(schedule, ends_at=None).next_after(now, anchor=now)
+    if end is None or following is None:
+        return None
+    # An end is written in whole seconds, so the instant of an interval is rounded up.
+    shown = local_time(schedule.timezone, following + _ALMOST_A_SECOND).isoformat(timespec="seconds")
+    if end <= now:
+        problem = f"the end is past (now is {utc_text(now, 'seconds')}), so it never fires"
+    else:
+        problem = f"the end is before the next time ({shown}), so it never fires"
+    *_, word = _BOUND.finditer(schedule.text)
+    return ScheduleError(
+        f"until: {problem}",
+        text=schedule.text,
+        start=word.start(1),
+        length=len(schedule.text.rstrip()) - word.start(1),
+        suggestion=f"{shown} or later, or no `until`",
+        code="never-fires",
+    )
+
+
+def _never_fires(schedule: Schedule, now: datetime) -> ScheduleError:
+    """Return why a schedule fires at no time after `now`, also without its end."""
+    if schedule.days is not None:
+        problem = "it fires at no time: `exclude`, `only` and `blackout` leave out each of its times"
+        suggestion = "other days, or a calendar that is known for a longer time"
+    elif _names_time(schedule, now):
+        problem = f"it fires at no time that exists: the clocks of {schedule.timezone} skip each of its times"
+        suggestion = "another hour, or `dst.gap: shift`"
+    else:
+        problem, suggestion = "it fires at no time up to the year 9999", "an earlier year"
+    text = schedule.text
+    return ScheduleError(
+        f"expression: {problem}", text=text, length=len(text), suggestion=suggestion, code="never-fires"
+    )
+
+
+def _names_time(schedule: Schedule, now: datetime) -> bool:
+    after = seconds(local_time(schedule.timezone, max(now, schedule.starts_at or now)).replace(tzinfo=UTC))
+    walls = (rule.pattern.next(after) for rule in schedule.calendar_rules)
+    return any(wall is not None and wall <= seconds(NEVER) for wall in walls)

@@ -16,7 +16,7 @@ from .timezones import EPOCH, Span
 
 def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
     """Return the instants (UTC) of a (naive) wall-clock time, in whole seconds."""
-    first = first_shown(timezone, local.replace(microsecond=0))
+    first = first_shown(timezone, local)
     if first is None:
         return ()
     zone, at = timezones.zone(timezone), seconds(first)
@@ -26,11 +26,6 @@ def instants_of(timezone: str, local: datetime) -> tuple[datetime, ...]:
     if span.end == following.start and following.wall <= wall < following.expected:
         return first, instant(wall - following.offset)
     return (first,)
-
-
-def skipped(timezone: str, local: datetime) -> datetime:
-    """Return the instant (UTC) that stands for a skipped wall-clock time."""
-    return shifted(timezone, local.replace(microsecond=0))
 
 
 def local_time(timezone: str, at: datetime) -> datetime:
@@ -89,7 +84,7 @@ def parse_moment(text: str, timezone: str, dst: DstPolicy) -> datetime:
 
 
 def first_shown(timezone: str, local: datetime) -> datetime | None:
-    """Return the first instant of a (naive) wall-clock time; None if the clocks skip it."""
+    """Return the first instant of a (naive) wall-clock time; None: the clocks skip it."""
     span, wall = _reached(timezone, local)
     return EPOCH + (wall - span.offset) * _SECOND if wall >= span.wall else None
 

@@ -73,15 +73,6 @@ class DayRules:
     shift: Shift = "skip"
 
 
-def day_number(written: str) -> int:
-    """Return the days since 1970 of an ISO date.
-
-    Raises:
-        ValueError: it is no ISO date.
-    """
-    return date.fromisoformat(written).toordinal() - _EPOCH
-
-
 def date_of(day: int) -> date:
     """Return the date of a number of days since 1970."""
     return date.fromordinal(day + _EPOCH)
@@ -93,29 +84,16 @@ def weekday_of(day: int) -> int:
 
 
 def range_of(written: str) -> tuple[int, int]:
-    """Return the first day of a date or range, and the day after it.
-
-    Raises:
-        ValueError: it is neither a date nor a range in order.
-    """
+    """Return the first day of a range, and the day after; or raise ValueError."""
     first, _, last = written.partition("/")
-    start, end = day_number(first), day_number(last or first) + 1
-    if start >= end:
+    start, end = (date.fromisoformat(day).toordinal() - _EPOCH for day in (first, last or first))
+    if start > end:
         raise ValueError(f"{written} ends before it begins")
-    return start, end
+    return start, end + 1
 
 
-def compact(days: Iterable[date]) -> tuple[str, ...]:
-    """Return dates as ranges in order, each date once."""
-    return compact_ranges(day.isoformat() for day in days)
-
-
-def compact_ranges(written: Iterable[str]) -> tuple[str, ...]:
-    """Return dates and ranges as ranges in order, each date once.
-
-    Raises:
-        ValueError: one cannot be read.
-    """
+def compact(written: Iterable[str]) -> tuple[str, ...]:
+    """Return dates and ranges as ranges in order; raise ValueError for another text."""
     texts: list[str] = []
     for start, end in joined(sorted(map(range_of, written))):
         first, last = date_of(start).isoformat(), date_of(end - 1).isoformat()
@@ -192,10 +170,7 @@ class OpenDays:
         return None if closed >= FAR else closed
 
     def turn(self, day: int) -> int:
-        """Return the next day that is open if this day is closed, and the reverse.
-
-        FAR: no day is.
-        """
+        """Return the next open day if this day is closed, and the reverse; or FAR."""
         is_closed = self.is_closed(day)
         return self._search(day, self._steady_until, lambda later: self.is_closed(later) is not is_closed)
 

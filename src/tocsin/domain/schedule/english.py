@@ -18,11 +18,27 @@ MONTHS: Final = (
 )
 WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 _TEENS: Final = range(11, 14)
+_SHORTEST_RUN: Final = 3
 
 
 def listed(parts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def in_runs(ascending: Iterable[int], name: Callable[[int], str], to: str = " to ") -> list[str]:
+    """Return the names of values, three or more neighbours as a run: `Monday to Friday`."""
+    runs: list[list[int]] = []
+    for value in ascending:
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    return [
+        text
+        for run in runs
+        for text in ([f"{name(run[0])}{to}{name(run[-1])}"] if len(run) >= _SHORTEST_RUN else map(name, run))
+    ]
 
 
 def ordinal(n: int) -> str:
@@ -31,21 +47,9 @@ def ordinal(n: int) -> str:
     return f"{n}{ending}"
 
 
-def runs(ascending: Iterable[int]) -> list[list[int]]:
-    """The values, those that follow one another together."""
-    groups: list[list[int]] = []
-    for value in ascending:
-        if groups and value == groups[-1][-1] + 1:
-            groups[-1].append(value)
-        else:
-            groups.append([value])
-    return groups
-
-
 _FEW: Final = 6
 _WEEK: Final = 7
 _YEAR: Final = 12
-_SHORTEST_RUN: Final = 3
 _SHORTEST_WALK: Final = 4
 
 
@@ -103,7 +107,7 @@ def _times(pattern: Pattern) -> str:
     if not (exact and minutes == list(range(60))):
         parts.append(_unit(MINUTE, minutes))
     if hours != list(range(24)):
-        parts.append(f"in the hour{'s' if len(hours) > 1 else ''} {listed(_in_runs(hours, '{:02}'.format))}")
+        parts.append(f"in the hour{'s' if len(hours) > 1 else ''} {listed(in_runs(hours, '{:02}'.format))}")
     return ", ".join(parts)
 
 
@@ -117,7 +121,7 @@ def _unit(kind: Field, values: list[int]) -> str:
         return f"every {step} {kind.name}s"
     if step and len(values) >= _SHORTEST_WALK:
         return f"every {f'{step} {kind.name}s' if step > 1 else kind.name} from {values[0]} to {values[-1]}"
-    return f"at {kind.name}{'s' if len(values) > 1 else ''} {listed(_in_runs(values, str))}"
+    return f"at {kind.name}{'s' if len(values) > 1 else ''} {listed(in_runs(values, str))}"
 
 
 def _step(values: list[int]) -> int:
@@ -136,7 +140,7 @@ def _days(pattern: Pattern) -> str:
     days = " or ".join(filter(None, (in_month, in_week)))
     if len(months) == _YEAR:
         return f"{days} of every month" if in_month and not in_week else days or _daily(pattern)
-    return f"{days or _daily(pattern)} in {listed(_in_runs(months, MONTHS.__getitem__))}".strip()
+    return f"{days or _daily(pattern)} in {listed(in_runs(months, MONTHS.__getitem__))}".strip()
 
 
 def _daily(pattern: Pattern) -> str:
@@ -148,7 +152,7 @@ def _monthly(days: DayRule) -> str:
     rule = days.month
     if rule.values.starred:
         return ""
-    parts = [f"the {text}" for text in _in_runs(values_of(rule.values.mask), ordinal)]
+    parts = [f"the {text}" for text in in_runs(values_of(rule.values.mask), ordinal)]
     parts += ["the last day"] * rule.last
     parts += ["the last weekday (Monday to Friday)"] * rule.last_weekday
     parts += [f"the weekday (Monday to Friday) nearest the {ordinal(day)}" for day in rule.nearest]
@@ -172,12 +176,4 @@ def _weekdays(days: list[int]) -> list[str]:
     monday_first = [(day + 1) % _WEEK for day in range(_WEEK)]
     start = next((day for day in monday_first if day in days and (day - 1) % _WEEK not in days), 1)
     places = sorted((day - start) % _WEEK for day in days)
-    return _in_runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])
-
-
-def _in_runs(values: Sequence[int], name: Callable[[int], str]) -> list[str]:
-    """Return the names of values, three or more neighbours as a run: `Monday to Friday`."""
-    texts: list[str] = []
-    for run in runs(values):
-        texts += [f"{name(run[0])} to {name(run[-1])}"] if len(run) >= _SHORTEST_RUN else [name(value) for value in run]
-    return texts
+    return in_runs(places, lambda place: WEEKDAYS[(place + start) % _WEEK])

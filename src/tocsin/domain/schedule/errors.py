@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from ..errors import TocsinError
+from ..text import excerpt
 
 ScheduleCode: TypeAlias = Literal[
     "contradictory-timezone",
@@ -18,7 +19,6 @@ ScheduleCode: TypeAlias = Literal[
     "invalid-timezone",
     "never-fires",
 ]
-_EXCERPT: Final = 96
 _INDENT: Final = "  "
 
 
@@ -81,18 +81,12 @@ class ScheduleError(TocsinError, ValueError):
     def _message(self) -> str:
         lines = [self.problem]
         if self.text:
-            excerpt, column = self._excerpt()
-            room = max(1, len(excerpt) - column)
-            lines += [_INDENT + excerpt, _INDENT + " " * column + "^" * min(self.length, room)]
+            shown, column = excerpt(self.text, self.start)
+            room = max(1, len(shown) - column)
+            lines += [_INDENT + shown, _INDENT + " " * column + "^" * min(self.length, room)]
         if self.suggestion:
             lines.append(f"try: {self.suggestion}")
         return "\n".join(lines)
-
-    def _excerpt(self) -> tuple[str, int]:
-        # One line, one column per character: the caret must be below its position in any text.
-        begin = max(0, self.start - _EXCERPT // 2) if len(self.text) > _EXCERPT else 0
-        window = self.text[begin : begin + _EXCERPT]
-        return "".join(c if c.isprintable() else " " for c in window), self.start - begin
 
 
 @contextmanager

@@ -7,11 +7,11 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from . import timezones
+from .bounds import check_fires
 from .clock_changes import ClockChange, clock_changes, first_shown, local_time
 from .day_rules import DayRules
 from .english import listed, meaning
 from .expression import parse_expression
-from .firing_check import check_fires
 from .instants import SPECIFIED, CalendarRule, DstPolicy, instant, seconds, wall_time
 from .parser import next_instants, parse, zone_in
 from .schedule import Schedule
@@ -99,12 +99,7 @@ def _shown(instants: list[datetime]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LocalInstant:
-    """One coming instant in two forms.
-
-    Attributes:
-        utc: in UTC.
-        local: in the schedule's zone, with its offset at that time.
-    """
+    """One coming instant: in UTC, and in the schedule's zone with its offset then."""
 
     utc: datetime
     local: datetime
@@ -221,10 +216,6 @@ def _effect(change: ClockChange) -> str:
 
 
 def _clock_warnings(schedule: Schedule, now: datetime) -> tuple[str, ...]:
-    """Return the clock changes with a surprising effect.
-
-    These are lost fixed times, and a silent hour of a schedule that steps through the hours.
-    """
     return tuple(
         f"{describe(change, schedule.timezone)} (see dst.{change.kind})"
         for change in clock_changes(schedule, now, now + AHEAD)

@@ -36,13 +36,7 @@ _ALWAYS: Final = 28
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """A parsed cron expression.
-
-    Attributes:
-        text: its fields, separated by single spaces.
-        pattern: the wall-clock times that it matches.
-        warnings: consequences that its author may not expect.
-    """
+    """A parsed cron expression: its fields, its wall-clock times, and warnings for its author."""
 
     text: str
     pattern: Pattern

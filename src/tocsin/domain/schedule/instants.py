@@ -81,9 +81,7 @@ class CalendarRule:
     """A pattern on the wall clock of a zone.
 
     Attributes:
-        pattern: the wall times.
         timezone: the zone's name; it is looked up each time, so that newer zone data applies immediately.
-        dst: the job's policy for clock changes.
         deviates: whether the policy differs from the specification for this pattern.
         fires_twice: whether wall times that a fold repeats fire again.
     """
@@ -178,7 +176,6 @@ class CalendarRule:
         return None
 
     def _previous(self, zone: Zone, end: int, after: int) -> int | None:
-        """Return the last instant at or before `end` and later than `after`."""
         while end > after:
             span = zone.span(end)
             wall_instant = self.pattern.previous(end + span.offset)

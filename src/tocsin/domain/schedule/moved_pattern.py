@@ -41,10 +41,7 @@ class MovedPattern:
         return None
 
     def previous(self, wall: int) -> int | None:
-        """Return the last moved time at or before `wall`.
-
-        None also if it is decades before.
-        """
+        """Return the last moved time at or before `wall`, unless it is decades before."""
         day, second = divmod(wall, DAY)
         for reach in _REACHES:
             last: int | None = None

@@ -4,18 +4,17 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final
 
 from ..text import utc_text
 from . import timezones
-from .bounds import bounds_of, without_bounds
+from .bounds import bounds_of, check_fires, without_bounds
 from .clock_changes import first_shown, local_time, parse_moment, shifted
 from .closed_time import ClosedTime
 from .day_rules import LONGEST_SHIFT, DayRules, OpenDays
 from .errors import ScheduleError, placed
 from .expression import ALIASES, parse_expression
-from .firing_check import check_fires
 from .instants import SPECIFIED, CalendarRule, DstPolicy
 from .moved_pattern import MovedPattern
 from .pattern import Pattern
@@ -45,7 +44,8 @@ _EPOCH: Final = date(1970, 1, 1)
 @lru_cache(maxsize=2**14)
 def _on_days(schedule: Schedule, rules: DayRules, _: timezones.TimezoneDatabase) -> Schedule:
     days = OpenDays(rules)
-    spans = [(_moment(b.start, schedule), _moment(b.end, schedule), b) for b in rules.blackout]
+    moment = partial(parse_moment, timezone=schedule.timezone, dst=_MOVED_BOUND)
+    spans = [(moment(span.start), moment(span.end), span) for span in rules.blackout]
     closed = ClosedTime(rules, days, schedule.timezone, tuple(sorted(spans, key=lambda span: span[:2])))
     rule = _moving(schedule, days) if rules.shift == "next_business_day" else schedule.rule
     return replace(schedule, rule=rule, days=rules, closed=closed)
@@ -61,10 +61,7 @@ def moved_to(schedule: Schedule, at: datetime) -> datetime | None:
 
 
 def _moved(schedule: Schedule, at: datetime, days: OpenDays) -> datetime | None:
-    """Return the same wall time of the next business day.
-
-    None: the day of `at` is open, or the time does not exist.
-    """
+    """Return the same wall time of the next business day, if it moves there."""
     local = local_time(schedule.timezone, at).replace(tzinfo=None)
     day = (local.date() - _EPOCH).days
     target = days.next_business(day) if days.is_closed(day) else None
@@ -73,10 +70,6 @@ def _moved(schedule: Schedule, at: datetime, days: OpenDays) -> datetime | None:
     wall = local + timedelta(days=target - day)
     shown = first_shown(schedule.timezone, wall)
     return shifted(schedule.timezone, wall) if shown is None and schedule.dst.gap == "shift" else shown
-
-
-def _moment(written: str, schedule: Schedule) -> datetime:
-    return parse_moment(written, schedule.timezone, _MOVED_BOUND)
 
 
 def _moving(schedule: Schedule, days: OpenDays) -> Rule:
@@ -172,7 +165,6 @@ def zone_in(text: str) -> str | None:
 
 
 def _without_zone(text: str, timezone: str) -> str:
-    """Return a phrase without its zone."""
     zone, last = zone_in(text), _LAST_WORD.search(text)
     if zone is None or last is None:
         return text

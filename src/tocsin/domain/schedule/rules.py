@@ -130,10 +130,7 @@ class UnionRule:
 
 
 class MovedRule(UnionRule):
-    """A rule, and the same rule with times moved to other days.
-
-    They share no instant.
-    """
+    """A rule, and the same rule with times moved to other days, without shared instants."""
 
     __slots__ = ()
 

@@ -137,10 +137,7 @@ class Schedule:
 
     @property
     def most_per_day(self) -> int:
-        """The most instants of a day with 24 hours, without closed time and bounds.
-
-        0: the schedule fires once.
-        """
+        """The most instants of a day with 24 hours; 0: the schedule fires once."""
         interval = self.interval
         if interval is not None:
             return -(-_DAY // interval)
@@ -184,7 +181,6 @@ class Schedule:
         return self.closed is None or next(self.closed.spans(after, until), None) is None
 
     def _begin(self, after: datetime) -> datetime:
-        """Return the moment after which the first instant later than `after` is searched."""
         return after if self.starts_at is None else max(after, self.starts_at - _JUST_BEFORE)
 
     def _within(self, after: datetime, until: datetime) -> tuple[datetime, datetime]:

@@ -82,10 +82,9 @@ class Span:
 class Zone:
     """The spans of one zone, computed when needed; `data` is the zone for `datetime`."""
 
-    __slots__ = ("_always", "_chunks", "data", "name")
+    __slots__ = ("_always", "_chunks", "data")
 
-    def __init__(self, name: str, data: tzinfo) -> None:
-        self.name = name
+    def __init__(self, data: tzinfo) -> None:
         self.data = data
         # A zone says its offset at no time in particular only if it is the same at all times.
         offset = data.utcoffset(None)
@@ -199,16 +198,12 @@ class TimezoneDatabase:
         return frozenset(name for name in lines if name in _UNAMBIGUOUS or not _ABBREVIATION.fullmatch(name))
 
     def zone(self, name: str) -> Zone:
-        """Return the zone of an allowed name.
-
-        Raises:
-            ScheduleError: the zone does not exist.
-        """
+        """Return the zone of an allowed name; raise ScheduleError for another name."""
         zone = self._zones.get(name)
         if zone is None:
             validate(name, self.names)
             with self._root.joinpath("zoneinfo", *name.split("/")).open("rb") as data:
-                zone = self._zones[name] = Zone(name, ZoneInfo.from_file(data, key=name))
+                zone = self._zones[name] = Zone(ZoneInfo.from_file(data, key=name))
         return zone
 
 
@@ -221,11 +216,7 @@ def _version(root: Traversable) -> str:
 
 
 def validate(name: str, names: frozenset[str]) -> str:
-    """Return the name if it is one of `names`.
-
-    Raises:
-        ScheduleError: with the most similar zone.
-    """
+    """Return the name if it is known, or raise ScheduleError with the most similar zone."""
     if name in names:
         return name
     shown = name if len(name) <= _LONGEST else name[:_LONGEST] + "…"

@@ -66,9 +66,7 @@ def never_spent() -> bool:
 
 
 def parse_tree(text: str, is_spent: IsSpent = never_spent) -> Tree[Token]:
-    """Parse a text by the grammar.
-
-    `is_spent` is called before each word.
+    """Parse a text by the grammar; call `is_spent` before each word.
 
     Raises:
         StatementError: placed at the first unexpected word, or at the word where the work ended.
@@ -121,9 +119,7 @@ def _place_at(text: str, start: int) -> Place:
 
 
 def read_statements(text: str, is_spent: IsSpent = never_spent) -> tuple[Statement, ...]:
-    """Return the statements in a text, which are separated by semicolons.
-
-    `is_spent` is called for each word.
+    """Return the statements in a text, separated by semicolons; see `parse_tree`.
 
     Raises:
         StatementError: the text is empty, too long or needs too much work, or a statement cannot be read.

@@ -17,11 +17,7 @@ _PLAIN: Final = re.compile(r"[a-z][a-z0-9]*")
 
 
 def create_statement(definition: JobDefinition) -> str:
-    """Return the `CREATE JOB` that reads back as this definition.
-
-    Raises:
-        DefinitionError: no statement does, such as for a job with steps.
-    """
+    """Return the `CREATE JOB` of a definition; raise DefinitionError for jobs without one."""
     if definition.dag:
         raise _refused(definition, "dag", "a job in SQL has a single step: use `tocsin jobs export`")
     lines = (f"CREATE JOB {_name(definition.name)}", *_clauses(document_of(definition)))

@@ -199,10 +199,7 @@ class Arrivals:
         return moment
 
     def _handing_over(self, run: Run) -> timedelta | None:
-        """Return the time from the end of its predecessor to its acquisition.
-
-        None: it did not wait for the lock.
-        """
+        """Return the time from the end of its predecessor to its acquisition, if it waited."""
         before = self._runs.get(run.predecessor or "")
         while before is not None and before.acquired is not None and before.ended is not None:
             if before.ended >= before.acquired:

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 
 from ..events import Due, TriggerKind
 from ..replay import Decision
-from .runs import Outcome, Status, Usual, overlapping
+from .runs import SUPERSEDED, Outcome, Status, Usual, overlapping
 
 MAX_LISTED: Final = 100
 """ListedInstants and executions that each list of a job names; the others are counted."""
@@ -78,7 +78,7 @@ class WhatIfFigures:
             len(outcomes),
             _counted(outcome.status for outcome in outcomes),
             _counted(outcome.reason or "" for outcome in outcomes if outcome.status == "skipped"),
-            sum(outcome.is_superseded for outcome in outcomes),
+            sum(outcome.reason == SUPERSEDED for outcome in outcomes),
             sum(1 for _ in overlapping(outcomes)),
             Waits.of(outcome.lock_wait for outcome in outcomes),
             Waits.of(outcome.worker_wait for outcome in outcomes),

@@ -193,10 +193,7 @@ class ExecutionsReplay:
         self._expect(arrival)
 
     def advance(self, is_spent: IsSpent) -> bool:
-        """Continue to the end of the window, until the effort is spent.
-
-        Return whether the end is reached.
-        """
+        """Continue until the window ends (true), or the effort is spent (false)."""
         while self._events and self._events[0][0] <= self.until:
             if is_spent():
                 return False
@@ -230,7 +227,6 @@ class ExecutionsReplay:
                 self._end(arrival, now, *arrival.ends)
 
     def _request(self, arrival: Arrival, now: datetime) -> None:
-        """Decide whether an execution may run, as the planner and the lock keeper do."""
         request = arrival.request
         if request is None or arrival.outcome.status != "waiting":
             return
@@ -296,7 +292,6 @@ class ExecutionsReplay:
                 return
 
     def _fill(self, queue: str, now: datetime) -> None:
-        """Start the next tasks of a queue whose slots are limited."""
         for name in self.slots.fill(queue, now):
             job, _, execution_id = name.rpartition("/")
             arrival = self._arrivals[job, execution_id]

@@ -264,13 +264,10 @@ class Outcome:
 
     Attributes:
         scheduled_time: the instant, or the time of its trigger (UTC).
-        shard: the shard on which it runs, if its job is divided.
         requested_at: when the ticker decided on the instant, or the trigger was planned.
         status: `waiting` until it is admitted, then `running`, then its end.
-        reason: why it was skipped, cancelled or failed.
         found_lock_held: another execution held its lock when it needed the lock.
         admitted_at: when it got its lock, or did not need one.
-        started_at: when a worker started it.
         is_estimated: its duration was not recorded.
     """
 
@@ -291,11 +288,6 @@ class Outcome:
     @property
     def is_over(self) -> bool:
         return self.status not in {"waiting", "running"}
-
-    @property
-    def is_superseded(self) -> bool:
-        """Whether `cancel_previous` cancelled it."""
-        return self.status == "cancelled" and self.reason == SUPERSEDED
 
     @property
     def lock_wait(self) -> float:

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
@@ -16,10 +17,9 @@ from .. import ledger
 from ..definition import JobDefinition
 from ..events import Defined, DefinitionFact, Deleted, Due, Message, Passed, Paused, Recorded, Resumed
 from ..events.ledger import in_force_since
-from ..ledger import PUNCTUALITY, JobNotFound, Ledger, Lookahead
+from ..ledger import PUNCTUALITY, JobNotFound, Ledger
 from ..ledger.instants import undecided_occurrences
-from ..replay import Decision, Gap
-from ..schedule import Occurrence
+from ..replay import Decision, Gap, last_instant
 from .runs import Moment, RecordedJob, median_of
 
 IsSpent: TypeAlias = Callable[[], bool]
@@ -46,10 +46,8 @@ class TimeReplay:
 
     Attributes:
         definition: the definition to try; None: the recorded definitions.
-        since: the beginning of the window, exclusive.
-        until: the end of the window, inclusive.
+        since, until: the window, without its beginning.
         absences: the times in which no ticker led, in order.
-        lookahead: the searches of schedules, shared by all jobs.
     """
 
     recorded: RecordedJob
@@ -57,14 +55,13 @@ class TimeReplay:
     since: datetime
     until: datetime
     absences: Sequence[Gap] = ()
-    lookahead: Lookahead = field(default_factory=Lookahead)
     decided: list[Decided] = field(default_factory=list)
     _state: Ledger = ledger.initial
     _when: "_DecisionTimes" = field(init=False)
     _changes: list[Recorded[DefinitionFact]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._when = _DecisionTimes.of(self.recorded, self.since, self.absences, self.lookahead)
+        self._when = _DecisionTimes.of(self.recorded, self.since, self.absences)
         if self.until > self.recorded.past.now:
             self._when.undecided_from = None  # in the future a ticker leads again
         self._state = self.recorded.start
@@ -80,10 +77,7 @@ class TimeReplay:
             self._evolve(ledger.define(self._state, self.definition), Moment(self.since, CANDIDATE))
 
     def advance(self, is_spent: IsSpent) -> bool:
-        """Decide to the end of the window, until the effort is spent.
-
-        Return whether the end is reached.
-        """
+        """Decide until the window ends (true), or the effort is spent (false)."""
         while not is_spent():
             change = self._changes[-1] if self._changes else None
             at = self._first_undecided(self.until if change is None else change.time)
@@ -100,13 +94,13 @@ class TimeReplay:
         """Return the first instant up to `horizon` that needs a decision."""
         state = self._state
         if len(state.regimes) == 1 and state.watermark is not None and state.regimes[0].since <= state.watermark:
-            at = ledger.next_instant(state, state.watermark, lookahead=self.lookahead)
+            at = ledger.next_instant(state, state.watermark)
             return at if at is None or at <= horizon else None
-        return next((o.at for o in _undecided(state, horizon, self.lookahead)), None)
+        return next((o.at for _, o in undecided_occurrences(state, horizon)), None)
 
     def _decide(self, at: datetime, moment: Moment) -> None:
         now = self._when.now_of(at, moment)
-        facts = ledger.decide_instants(self._state, now, lookahead=self.lookahead)
+        facts = ledger.decide_instants(self._state, now)
         known = self._state.definitions
         for fact in facts:
             rule = known[fact.definition].definition if fact.definition in known else None
@@ -166,12 +160,10 @@ class _DecisionTimes:
     delay: timedelta = timedelta()
 
     @classmethod
-    def of(
-        cls, recorded: RecordedJob, not_before: datetime, absences: Sequence[Gap], lookahead: Lookahead
-    ) -> "_DecisionTimes":
+    def of(cls, recorded: RecordedJob, not_before: datetime, absences: Sequence[Gap]) -> "_DecisionTimes":
         times = cls(not_before, absences=absences)
         delays: list[timedelta] = []
-        for first, decision in _first_instants(recorded, lookahead):
+        for first, decision in _first_instants(recorded):
             if decision is None:
                 times.undecided_from = first
                 continue
@@ -179,7 +171,7 @@ class _DecisionTimes:
             times.known.setdefault(first, moment)
             times.times[_key(decision.message)] = decision.time
             is_late = decision.time - first > PUNCTUALITY
-            if _is_punctual(decision.message):
+            if isinstance(decision.message, Due) and not decision.message.catch_up:
                 times.punctual.add(first)
             elif is_late:
                 times.late.append(_Late(first, moment))
@@ -217,9 +209,7 @@ class _DecisionTimes:
         return max(otherwise, self.times.get(_key(fact), otherwise))
 
 
-def _first_instants(
-    recorded: RecordedJob, lookahead: Lookahead
-) -> Iterator[tuple[datetime, Recorded[Decision] | None]]:
+def _first_instants(recorded: RecordedJob) -> Iterator[tuple[datetime, Recorded[Decision] | None]]:
     """Yield the decisions of a job with the first instant that each is about.
 
     The last pair has an instant without a decision, if there is one.
@@ -232,27 +222,17 @@ def _first_instants(
             case Due() as due:
                 yield due.scheduled_time, cast("Recorded[Decision]", fact)
             case Passed() as passed:
-                first = next((o.at for o in _undecided(state, passed.until, lookahead)), passed.until)
+                first = next((o.at for _, o in undecided_occurrences(state, passed.until)), passed.until)
                 yield first, cast("Recorded[Decision]", fact)
             case _:
                 pass
         state = ledger.evolve(state, fact)
-    if (undecided := next(_undecided(state, recorded.past.now, lookahead), None)) is not None:
+    for _, undecided in islice(undecided_occurrences(state, recorded.past.now), 1):
         yield undecided.at, None
 
 
-def _undecided(state: Ledger, until: datetime, lookahead: Lookahead) -> Iterator[Occurrence]:
-    """Yield the occurrences that the ledger has not decided, oldest first."""
-    if state.regimes:
-        yield from (occurrence for _, occurrence in undecided_occurrences(state, until, lookahead=lookahead))
-
-
 def _key(fact: Decision) -> tuple[str, datetime]:
-    return fact.type, fact.scheduled_time if isinstance(fact, Due) else fact.until
-
-
-def _is_punctual(fact: Decision) -> bool:
-    return isinstance(fact, Due) and not fact.catch_up
+    return fact.type, last_instant(fact)
 
 
 def _is_of_ticker(change: Recorded[DefinitionFact]) -> bool:

@@ -18,7 +18,7 @@ from ...domain.ledger import PUNCTUALITY, JobNotFound
 from ...domain.log_events import LeaderChange
 from ...domain.replay import Past, gaps
 from ...domain.schedule import ScheduleError
-from ...domain.schedule.clock_changes import instants_of, local_time, skipped
+from ...domain.schedule.clock_changes import instants_of, local_time, shifted
 from ...domain.schedule.timezones import validate_timezone
 from ...ports import EventLog, ExecutionRow, History, StoredLog
 from ...ports.queries import CountQuery, ExecutionQuery, InvalidQuery
@@ -326,7 +326,7 @@ def _width(edges: Sequence[datetime]) -> timedelta:
 def _start(zone: str, day: date) -> datetime:
     """Return the first instant of a local day; the clocks may skip its midnight."""
     midnight = datetime(day.year, day.month, day.day)  # noqa: DTZ001 - on the wall clock
-    return (instants_of(zone, midnight) or (skipped(zone, midnight),))[0].astimezone(UTC)
+    return (instants_of(zone, midnight) or (shifted(zone, midnight),))[0].astimezone(UTC)
 
 
 @dataclass(frozen=True, slots=True)

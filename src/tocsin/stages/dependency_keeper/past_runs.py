@@ -6,16 +6,17 @@ The fold knows the runs of a job from when on another job first named it. The wi
 before.
 """
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import aclosing
+from operator import attrgetter
 from typing import Final
 
 from ... import subjects, telemetry
 from ...archive.stream_reader import decoded
-from ...domain.dependency import Runs, Window
+from ...domain.dependency import SLACK, JobRuns, Run, Window, learned, order, run_of
 from ...domain.execution import Execution
-from ...domain.job_runs import SLACK, JobRuns
 from ...domain.log_events import RunFound
 from ...engine.displays import HasFold
 from ...engine.stage import attempted
@@ -57,7 +58,7 @@ class PastRuns:
             missing[job][window] = None
         for job, windows in missing.items():
             runs = await self._read(job, windows)
-            notes = [RunFound(job, window, runs.last(window)) for window in windows]
+            notes = [RunFound(job, window, last_of(runs, window)) for window in windows]
             for stored in [self._view.proposals.note(name, note) for note in notes]:
                 await stored
 
@@ -74,16 +75,26 @@ class PastRuns:
                     if runs_scope(dependency.job) == scope and not runs.knows(window):
                         yield dependency.job, window
 
-    async def _read(self, job: str, windows: Collection[Window]) -> Runs:
-        runs, upto = Runs(), await self._log.end(Stream.LOG)
+    async def _read(self, job: str, windows: Collection[Window]) -> list[Run]:
+        """Return the runs that were not skipped, ordered by their scheduled times."""
+        runs, upto = dict[str, Run](), await self._log.end(Stream.LOG)
         since = min(window.since for window in windows) - SLACK
         messages = self._stored.messages(Stream.LOG, *subjects.runs(job), after=since, upto=upto)
         async with aclosing(messages) as portions:
             async for portion in portions:
                 for message in portion:
                     try:
-                        runs.learn(decoded(message))
+                        run = run_of(decoded(message))
                     except DecodeError as error:
                         place = message.sequence
                         _log.error("event unreadable, skipped", action="unreadable", sequence=place, error=str(error))
-        return runs
+                        continue
+                    if run is not None and (changed := learned(runs.get(run.execution_id), run)) is not None:
+                        runs[run.execution_id] = changed
+        return sorted((run for run in runs.values() if run.ended != "skipped"), key=order)
+
+
+def last_of(ordered: Sequence[Run], window: Window) -> Run | None:
+    """Return the last run in a window."""
+    before = ordered[: bisect_right(ordered, window.until, key=attrgetter("scheduled_time"))]
+    return before[-1] if before and before[-1].scheduled_time > window.since else None

@@ -12,11 +12,10 @@ from typing import Final
 from ... import subjects
 from ...domain import execution
 from ...domain.definition import JobDefinition, JobDependency
-from ...domain.dependency import Run, Upstream, Window, decide, is_decided, may_follow, window
+from ...domain.dependency import JobRuns, Run, Upstream, Window, decide, is_decided, may_follow, window
 from ...domain.duration import MAX_DURATION_S
 from ...domain.events import DependenciesSettled, DependencyRun, Message, Planned, Recorded, WaitOutcome
 from ...domain.execution import Execution
-from ...domain.job_runs import JobRuns
 from ...domain.lock import most_waiting
 from ...engine.broken_keys import BrokenKey
 from ...engine.fold import LEDGER

@@ -273,13 +273,13 @@ class Debouncer:
             if not window.is_closed:
                 if behind := (await self.progress.look(window.trigger_id)).behind(window.until):
                     return now + min(max(behind / 10, MIN_PAUSE), MAX_PAUSE)
-                revision = await self._projections.put(
-                    Bucket.TRIGGERS, key, debounce.closed(window).encode(), expect=revision
-                )
+                closed = window.model_copy(update={"is_closed": True})
+                revision = await self._projections.put(Bucket.TRIGGERS, key, closed.encode(), expect=revision)
             message_id = ids.keyed_digest(self._key, "debounced", window.trigger_id, request.idempotency_key)
             send = Send(subjects.trigger(window.job), request, message_id)
         await self._log.publish(send.subject, send.message, message_id=send.message_id)
-        await self._projections.put(Bucket.TRIGGERS, key, debounce.ended(window).encode(), expect=revision, ttl=KEPT_S)
+        ended = window.model_copy(update={"request": None, "replaced": None, "is_closed": False})
+        await self._projections.put(Bucket.TRIGGERS, key, ended.encode(), expect=revision, ttl=KEPT_S)
         return None
 
     def _ignored(self, job: str, trigger_id: str, place: EventReference, reason: IgnoredReason, key: str) -> Send:
@@ -300,7 +300,7 @@ def _window(key: str, value: bytes) -> Window:
 def _is_in_force(state: Ledger, window: Window) -> bool:
     """Return whether the trigger of a window is in force, in the same registration."""
     definition = state.definition
-    if definition is None or not definition.enabled or state.is_paused or not debounce.is_of(window, state.created_at):
+    if definition is None or not definition.enabled or state.is_paused or window.registered_at != state.created_at:
         return False
     trigger_ids = {ids.event_durable(definition.name, trigger.source) for trigger in definition.triggers}
     return window.trigger_id in trigger_ids

@@ -10,6 +10,8 @@ from itertools import accumulate
 from sys import getsizeof
 from typing import Final
 
+import msgspec
+
 from ... import telemetry
 from ...domain import execution
 from ...domain.agent import EndNotice, HeldEntry, read_held
@@ -143,7 +145,7 @@ class EndNotices:
             return
         for first in range(0, len(executions), AT_ONCE):
             notice = EndNotice(tuple(executions[first : first + AT_ONCE]))
-            await self._channel.send_ends(agent.name, agent.agent_id, notice.encode())
+            await self._channel.send_ends(agent.name, agent.agent_id, msgspec.json.encode(notice))
         _log.info(
             "notice of ends sent",
             action="ends-sent",

@@ -21,7 +21,7 @@ from ....domain.definition.fields import json_problem, storable
 from ....domain.events import Failure
 from ....domain.execution import Phase
 from ....domain.task_fetch import MAX_COUNT, MAX_LEASE_S, MAX_QUEUES, MAX_WAIT_S, MAX_WORKER_ID_LENGTH, Lease
-from ....domain.trace_context import process_of
+from ....domain.trace_context import context_in
 from ....ports import LogUnavailable, OutdatedState
 from ....services.operations import lookup, task_fetches, worker_answers
 from ....services.operations.checkpoints import last_heartbeat
@@ -244,7 +244,7 @@ def _shown(held: Held, checkpoint: JsonValue) -> dict[str, Any]:
     if not results and len(held.state.steps) > 1:
         shown["id"] = f"{shown['id']}:{claim.step}"
     task = held.task.message
-    context = process_of(task.execution_id, task.traceparent, task.step, task.attempt, claim.delivery)
+    context = context_in(task.execution_id, task.traceparent, "process", task.step, task.attempt, claim.delivery)
     traced = {} if context is None else {"traceparent": context.traceparent}
     return {
         **shown,

@@ -20,23 +20,14 @@ _MIDNIGHT: Final = "0 0"
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """The meaning of a phrase.
-
-    Attributes:
-        expressions: the cron expressions.
-        warnings: parts that the phrase left open, and the values chosen for them.
-    """
+    """The cron expressions of a phrase, and warnings about parts that it left open."""
 
     expressions: tuple[str, ...]
     warnings: tuple[str, ...] = ()
 
 
 def parse_phrase(text: str) -> Phrase:
-    """Parse English.
-
-    Raises:
-        ScheduleError: the text is invalid or ambiguous; it suggests another text.
-    """
+    """Parse English; raise ScheduleError, with another text, if it is invalid or ambiguous."""
     from .reader import read_clauses  # noqa: PLC0415 - loads lark, a heavy import that only phrases need
 
     clauses = read_clauses(text)
@@ -69,7 +60,6 @@ def _compose(clauses: ClauseSet) -> Phrase:
 
 
 def _check_pace(clauses: ClauseSet) -> None:
-    """Require two times for `twice a day`, and two weekdays for `twice a week`."""
     pace = clauses.get(Pace)
     if pace is None or pace.unit in {"second", "minute", "hour"}:
         return

@@ -112,11 +112,7 @@ def said_twice(subject: str, suggestion: str) -> ScheduleError:
 
 
 class ClauseSet:
-    """The clauses of one phrase, at most one of each kind.
-
-    Raises:
-        ScheduleError: two clauses are of the same kind.
-    """
+    """The clauses of one phrase; raise ScheduleError for two of one kind."""
 
     def __init__(self, clauses: Iterable[Clause]) -> None:
         self._clauses: dict[type, Clause] = {}

@@ -70,7 +70,7 @@ def _hours(step: int, window: Window | None) -> list[int]:
 
 
 def _seconds(step: int, window: Window | None) -> list[str]:
-    seconds = days.stepped(range(0, _MINUTE, step), 0, 59)
+    seconds = days.stepped(range(0, _MINUTE, step), 59)
     if window is None:
         return [f"{seconds} * *"]
     minutes = _grid(_MINUTE, window)

@@ -95,11 +95,7 @@ def month_span(word: str) -> frozenset[int]:
 
 
 def clock(word: str) -> int:
-    """`9am`, `17:30`, `noon`: seconds since midnight.
-
-    Raises:
-        ScheduleError: the time does not exist; placed relative to `word`.
-    """
+    """`9am`, `17:30`, `noon`: seconds since midnight; raise ScheduleError for other times."""
     lower = word.lower()
     if lower in _NAMED:
         return _NAMED[lower]

@@ -1,10 +1,10 @@
-"""A lookahead returns what the calendar returns, and remembers the last search."""
+"""Searches of a ledger return what the calendar returns, and are remembered."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tocsin.domain.ledger import Lookahead
+from tocsin.domain.ledger import instants
 from tocsin.domain.schedule import DstPolicy, Schedule, parse, timezone_database
 from tocsin.domain.schedule.instants import CalendarRule
 
@@ -28,6 +28,15 @@ CHANGES = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    instants._remembered.cache_clear()
+
+
+def next_at(schedule: Schedule, after: datetime, anchor: datetime) -> datetime | None:
+    return instants._first(schedule, after, anchor)[0]
+
+
 def first_of(schedule: Schedule, after: datetime, anchor: datetime) -> datetime | None:
     fires = schedule.next_after(after, anchor=anchor)
     if fires is None:
@@ -38,32 +47,32 @@ def first_of(schedule: Schedule, after: datetime, anchor: datetime) -> datetime 
 @pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: f"{schedule.text} {schedule.timezone}")
 @pytest.mark.parametrize("change", CHANGES, ids=str)
 @pytest.mark.parametrize("step", [5, 60, 210])
-def test_lookahead_yields_what_the_schedule_yields(schedule: Schedule, change: datetime, step: int) -> None:
-    lookahead, anchor = Lookahead(), change - timedelta(hours=31, minutes=1)
+def test_ledger_yields_what_the_schedule_yields(schedule: Schedule, change: datetime, step: int) -> None:
+    anchor = change - timedelta(hours=31, minutes=1)
     after = now = anchor
     while now < change + timedelta(hours=30):
         now += timedelta(minutes=step)
         expected = list(schedule.occurrences(after, now, anchor=anchor))
-        assert list(lookahead.occurrences(schedule, after, now, anchor)) == expected
+        assert list(instants._occurrences(schedule, after, now, anchor)) == expected
         if expected:
             after = expected[-1].at
-        assert lookahead.next_at(schedule, after, anchor) == first_of(schedule, after, anchor)
+        assert next_at(schedule, after, anchor) == first_of(schedule, after, anchor)
 
 
 def test_interval_is_searched_again_from_another_anchor() -> None:
-    every, lookahead = parse("@every 7m"), Lookahead()
+    every = parse("@every 7m")
     for anchor in (CHANGES[0], CHANGES[0] + timedelta(minutes=3)):
-        assert lookahead.next_at(every, CHANGES[0], anchor) == every.next_after(CHANGES[0], anchor=anchor)
+        assert next_at(every, CHANGES[0], anchor) == every.next_after(CHANGES[0], anchor=anchor)
 
 
 def test_newer_zone_data_is_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedule, lookahead, after = parse("0 9 * * *", "Europe/Berlin"), Lookahead(), CHANGES[0]
-    before = lookahead.next_at(schedule, after, after)
+    schedule, after = parse("0 9 * * *", "Europe/Berlin"), CHANGES[0]
+    before = next_at(schedule, after, after)
     database = timezone_database()
     newer = type(database)(database._root)
     monkeypatch.setitem(newer._zones, "Europe/Berlin", newer.zone("Asia/Tokyo"))
     monkeypatch.setattr("tocsin.domain.schedule.timezones._InForce.database", newer)
-    assert lookahead.next_at(schedule, after, after) == schedule.next_after(after, anchor=after) != before
+    assert next_at(schedule, after, after) == schedule.next_after(after, anchor=after) != before
 
 
 def test_jobs_with_one_schedule_share_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,9 +84,7 @@ def test_jobs_with_one_schedule_share_a_search(monkeypatch: pytest.MonkeyPatch) 
         return search(rule, after, anchor)
 
     monkeypatch.setattr(CalendarRule, "next_after", counted)
-    lookahead, daily = Lookahead(), parse("0 7 * * *", "America/New_York")
-    midnight = datetime(2026, 2, 2, tzinfo=UTC)
+    daily, midnight = parse("0 7 * * *", "America/New_York"), datetime(2026, 2, 2, tzinfo=UTC)
     for second in range(1_000):
-        after = midnight + timedelta(seconds=second)
-        assert lookahead.next_at(daily, after, after) == midnight + timedelta(hours=12)
+        assert next_at(daily, midnight, midnight + timedelta(seconds=second)) == midnight + timedelta(hours=12)
     assert len(searches) == 1
