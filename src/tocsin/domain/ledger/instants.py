@@ -115,7 +115,7 @@ def _occurrences(schedule: Schedule, after: datetime, until: datetime, anchor: d
 
 
 def _first(schedule: Schedule, after: datetime, anchor: datetime) -> tuple[datetime | None, bool]:
-    """Return the first time later than `after` that needs a decision, and whether it only fires.
+    """Return the first time after `after` that needs a decision, and whether it only fires.
 
     None: the schedule does not fire any more.
     """
