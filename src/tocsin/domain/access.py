@@ -69,6 +69,18 @@ GRANTS: Final[Mapping[Role, frozenset[Permission]]] = {
 }
 
 
+JOB_PERMISSIONS: Final = (
+    Permission.READ,
+    Permission.HISTORY,
+    Permission.TRIGGER,
+    Permission.CANCEL,
+    Permission.REPLAY,
+    Permission.REGISTER,
+    Permission.EXTERNAL,
+)
+"""The permissions that concern a single job, in the order in which answers list them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Binding:
     """The tasks that a worker may fetch, by queue and function."""
@@ -82,7 +94,6 @@ class Binding:
         return queue in self.queues and any(matches(function, pattern) for pattern in self.functions)
 
 
-_NOT_OF_JOBS: Final = frozenset({Permission.WORK, Permission.ADMINISTER})
 NO_TASKS: Final = Binding()
 """The binding of an identity that is no worker."""
 WORKER_QUEUE: Final = re.compile(r"[a-z0-9][a-z0-9\-.]{0,254}")
@@ -211,8 +222,7 @@ class Principal:
         return Role.ADMIN in self.roles
 
     def permitted_with(self, job: Owned) -> tuple[Permission, ...]:
-        of_jobs = (permission for permission in Permission if permission not in _NOT_OF_JOBS)
-        return tuple(permission for permission in of_jobs if self.may_with(permission, job))
+        return tuple(permission for permission in JOB_PERMISSIONS if self.may_with(permission, job))
 
 
 def audience_of(job: Owned) -> Hashable:

@@ -108,12 +108,15 @@ class InMemoryEventLog:
         decision_lines.note(write, sequences)
         return sequences[0]
 
+    async def load(self, scope: str) -> list[Recorded[Message]]:
+        return self._load(scope)
+
     async def load_each(self, *scopes: str) -> Loaded:
-        facts = [await self.load(scope) for scope in scopes]
+        facts = [self._load(scope) for scope in scopes]
         stream = self._streams[subjects.stream_of(scopes[0])]
         return Loaded(facts, stream.last_sequence if any(map(stream.last, scopes)) else 0)
 
-    async def load(self, scope: str) -> list[Recorded[Message]]:
+    def _load(self, scope: str) -> list[Recorded[Message]]:
         stream = self._streams[subjects.stream_of(scope)]
         return [self._recorded(entry) for entry in stream.last_of_each((scope,))]
 

@@ -169,4 +169,10 @@ def awaited_of(
 
 async def until(log: EventLog, scope: str, is_enough: IsEnough) -> Facts:
     """Read a scope until `is_enough` accepts its facts, or some seconds passed."""
-    return await Awaited(log, scope).until(is_enough)
+    facts: Facts = ()
+    for pause in POLL_PAUSES_S:
+        await asyncio.sleep(pause)
+        facts = await log.load(scope)
+        if is_enough(facts):
+            break
+    return facts

@@ -26,6 +26,8 @@ from ..client.transport import Outgoing
 NUMBER: Final = "Tocsin-Number"
 """The header with the number of the event in the log."""
 PAUSE_S: Final = 0.5
+LOOK_S: Final = 0.1
+"""The time after which a standby looks again whether it announces."""
 AT_ONCE: Final = 256
 """Events of one write."""
 
@@ -57,9 +59,10 @@ class Announcer:
     async def run(self) -> None:
         """Announce until cancelled."""
         while True:
+            while not self._leads():
+                await self._clock.sleep(LOOK_S)
             try:
-                if self._leads():
-                    await self._run()
+                await self._run()
             except SequenceConflict:  # with replicas, the server may also refuse what follows a message in flight
                 self._at_once = max(1, self._at_once // 2)
                 _log.debug("another announcer is faster", action="announcer-behind")
