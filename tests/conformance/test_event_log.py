@@ -10,10 +10,13 @@ import pytest
 
 from tests.conformance.given import acquired, cron_triggered, delivered, dispatched, due, raised, report, started
 from tests.conformance.worlds import MemoryWorld, World
+from tests.domain.given import NOON
 from tests.servers import REPLICAS
 from tocsin import subjects
 from tocsin.adapters.nats.client import connection as connection_module
+from tocsin.domain import lock
 from tocsin.domain.events import Completion, Dispatched, Message, Recorded, Trigger, Voided
+from tocsin.domain.lock import Waiter
 from tocsin.ports import (
     MAX_TOGETHER,
     Append,
@@ -181,6 +184,24 @@ async def test_executions_are_loaded_without_their_jobs(world: World) -> None:
     scopes = [subjects.execution(subjects.ANY, id_) for id_ in ("another", "e1", "another", "nothing")]
     loaded = await world.log.load_each(*scopes)
     assert [[fact.sequence for fact in facts] for facts in loaded.facts] == [[2], [1], [2], []]
+
+
+async def test_lock_is_loaded_from_the_oldest_that_waits(world: World) -> None:
+    scope, state, sequence = subjects.lock("a.job"), lock.initial, 0
+    for name in ("a", "b", "c", "d", "next", "e", "next"):  # stored as 1 to 7
+        first = state.waiting.first
+        decision = (
+            lock.acquire(state, "a.job", first, ttl=1)
+            if name == "next" and first
+            else (lock.queue(state, "a.job", Waiter(name, NOON)) if state.holder else [acquired("a")])
+        )
+        for event in decision:
+            sequence = await world.log.append(event, expect=sequence)
+            state = lock.evolve(state, Recorded(event, subjects.subject_of(event), sequence, NOON))
+    loaded = await world.log.load(scope)
+    assert [recorded.sequence for recorded in loaded] == [4, 5, 6, 7]
+    assert lock.fold(loaded) == state
+    assert (await world.log.load_each(scope, "lock.nothing.*")).facts == [loaded, []]
 
 
 async def test_nonempty_loaded_scopes_cover_the_whole_log(world: World) -> None:

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
-from functools import reduce
 from typing import Any
 
 from tocsin import subjects
-from tocsin.domain import execution, ids, lock
+from tocsin.domain import execution, ids
 from tocsin.domain.definition import RetryPolicy
 from tocsin.domain.events import (
     Admitted,
@@ -44,10 +43,6 @@ def recorded(facts: Iterable[Message], start: datetime = NOON) -> list[Recorded[
         Recorded(fact, subjects.subject_of(fact), sequence, start + timedelta(seconds=sequence))
         for sequence, fact in enumerate(facts, start=1)
     ]
-
-
-def lock_after(facts: Iterable[Recorded[Message]]) -> lock.Lock:
-    return reduce(lock.evolve, facts, lock.initial)
 
 
 def plan(

@@ -26,8 +26,8 @@ def one(execution_id: str, hour: int = 12, *, yields: bool = False) -> Waiter:
 
 def queue(*waiters: Waiter) -> LockQueue:
     waiting = EMPTY
-    for waiter in waiters:
-        waiting = waiting.add(waiter)
+    for sequence, waiter in enumerate(waiters, start=1):
+        waiting = waiting.add(waiter, sequence)
     return waiting
 
 
@@ -63,7 +63,7 @@ def test_a_place_in_the_queue_is_named() -> None:
 def test_the_next_holder_leaves_the_queue_alone() -> None:
     [fact] = lock.acquire(Lock("a", 9, queue(one("c"), one("b"))), JOB, one("c", 13), ttl=5)
     time = NOON.replace(hour=13)
-    assert fact == Acquired(job=JOB, execution_id="c", scheduled_time=time, ttl=5)
+    assert fact == Acquired(job=JOB, execution_id="c", scheduled_time=time, ttl=5, oldest=2)
 
 
 @pytest.mark.parametrize("policy", POLICIES)

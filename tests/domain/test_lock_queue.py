@@ -7,7 +7,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.domain.given import JOB, NOON, lock_after, recorded
+from tests.domain.given import JOB, NOON, recorded
+from tests.lock_scope import needed_events
 from tocsin.domain import lock
 from tocsin.domain.events import Message, Recorded
 from tocsin.domain.lock import Lock, Waiter
@@ -63,8 +64,15 @@ def test_waiting_executions_are_ordered_as_a_list(steps: list[Waiter | None]) ->
         assert len(state.waiting) == len(waiting)
 
 
+@given(STEPS)
+def test_enough_events_fold_to_the_whole_state(steps: list[Waiter | None]) -> None:
+    facts, _ = run(steps)
+    for end in range(len(facts) + 1):
+        assert lock.fold(needed_events(facts[:end])) == lock.fold(facts[:end])
+
+
 def test_event_size_does_not_depend_on_the_queue() -> None:
     waiters = [Waiter(f"e{number:05}", NOON + timedelta(seconds=number)) for number in range(2_000)]
     facts, _ = run([*waiters, *[None] * 1_000])
-    assert len(lock_after(facts).waiting) == 999
+    assert len(lock.fold(facts).waiting) == 999
     assert max(len(fact.message.encode()) for fact in facts) < 200

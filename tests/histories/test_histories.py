@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.domain.given import lock_after
 from tocsin import subjects
-from tocsin.domain import dead_letter, execution, history, ledger
+from tocsin.domain import dead_letter, execution, history, ledger, lock
 from tocsin.domain.events import (
     DeadLetterFact,
     Dispatched,
@@ -125,7 +124,7 @@ def test_locks_fold_to_nothing_that_waits(log: Path) -> None:
     for recorded in sorted(read(log), key=lambda recorded: recorded.sequence):
         if isinstance(recorded.message, LockFact):
             scopes[recorded.message.job].append(recorded)
-    assert all(len(lock_after(facts).waiting) == 0 for facts in scopes.values())
+    assert all(len(lock.fold(facts).waiting) == 0 for facts in scopes.values())
 
 
 @per_log

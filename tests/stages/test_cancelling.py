@@ -161,7 +161,8 @@ async def test_cancelled_before_admission_passes_the_lock_on(world: World) -> No
     """A crash, or a faster hand, between the lock's fact and the execution's."""
     waiting = Queued(job=JOB, execution_id="b", scheduled_time=NOON)
     await world.given(planned("a", 12, "enqueue"), planned("b", 13, "enqueue"), waiting)
-    await world.given(Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90))
+    [queued] = await world.recorded(Queued)
+    await world.given(Acquired(job=JOB, execution_id="a", scheduled_time=NOON, ttl=90, oldest=queued.sequence))
     await world.ask_to_cancel(JOB, "a")
     await world.run(world.dag_advancer)
     await run(world)

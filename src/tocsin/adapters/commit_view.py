@@ -5,6 +5,7 @@ read from the log of commits again, so that no event stays in memory. A scope is
 """
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -13,6 +14,7 @@ from typing import Final, Protocol, cast
 import msgspec
 
 from .. import subjects, telemetry
+from ..domain import lock
 from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
 from ..domain.log_events import LeaderChange
@@ -459,9 +461,13 @@ class CommitView:
 
 
 def _needed(events: Sequence[Recorded[Message]]) -> list[Recorded[Message]]:
-    """Return the newest event of each subject, which are enough to fold a scope."""
+    """Return the events that are enough to fold a scope.
+
+    These are the newest of each subject, and all that locks need.
+    """
     newest = {recorded.subject: recorded for recorded in events}
-    return [one for one in events if newest[one.subject] is one]
+    first = lock.first_needed(sorted(newest.values(), key=lambda recorded: recorded.sequence)) or sys.maxsize
+    return [one for one in events if one.sequence >= first or newest[one.subject] is one]
 
 
 def _stored_event(recorded: Recorded[Message]) -> SharedEvent:

@@ -4,19 +4,21 @@ The state holds the holder, the waiting executions and the fencing token. It is 
 the KV bucket is only a projection. An execution that is over no longer holds the lock, so a release needs no event.
 
 An event names one execution, so its size does not depend on how many wait. The waiting executions are those of the
-`queued` events that no `acquired` event followed.
+`queued` events that no `acquired` event followed. Each event names the oldest of these (`oldest`), so that nothing before
+it must be read or kept, except for the newest event of each type.
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from functools import reduce
 from operator import itemgetter
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import msgspec
 
 from .definition import OverlapPolicy
-from .events import COMPENSATING_TRIGGERS, Acquired, Message, Queued, Recorded, Requested
+from .events import COMPENSATING_TRIGGERS, Acquired, LockFact, Message, Queued, Recorded, Requested
 
 K = TypeVar("K", bound=tuple[Any, ...])
 
@@ -98,14 +100,15 @@ class Waiter(msgspec.Struct, frozen=True):
 
 
 class LockQueue(msgspec.Struct, frozen=True):
-    """The waiting executions.
+    """The waiting executions, each with the sequence of its `queued` event.
 
     Replays and backfills let all others go first. Within each group the earlier scheduled time goes first. A change takes
     a few microseconds, however many wait.
     """
 
-    by_turn: SortedItems[tuple[bool, datetime, str]] = msgspec.field(default_factory=SortedItems)
-    by_id: SortedItems[tuple[str, bool, datetime]] = msgspec.field(default_factory=SortedItems)
+    by_turn: SortedItems[tuple[bool, datetime, str, int]] = msgspec.field(default_factory=SortedItems)
+    by_id: SortedItems[tuple[str, int, bool, datetime]] = msgspec.field(default_factory=SortedItems)
+    by_arrival: SortedItems[tuple[int, str]] = msgspec.field(default_factory=SortedItems)
     yielding: int = 0
     """The number of replays and parts of backfills."""
 
@@ -113,7 +116,7 @@ class LockQueue(msgspec.Struct, frozen=True):
         return len(self.by_turn)
 
     def __iter__(self) -> Iterator[Waiter]:
-        for yields, scheduled_time, execution_id in self.by_turn:
+        for yields, scheduled_time, execution_id, _ in self.by_turn:
             yield Waiter(execution_id, scheduled_time, yields)
 
     def __eq__(self, other: object) -> bool:
@@ -124,14 +127,23 @@ class LockQueue(msgspec.Struct, frozen=True):
     @property
     def first(self) -> Waiter | None:
         """The execution that acquires the lock next; None: no execution waits."""
-        turn = self.by_turn.first
-        return None if turn is None else Waiter(turn[2], turn[1], turn[0])
+        if (turn := self.by_turn.first) is None:
+            return None
+        yields, scheduled_time, execution_id, _ = turn
+        return Waiter(execution_id, scheduled_time, yields)
 
-    def add(self, waiter: Waiter) -> "LockQueue":
+    @property
+    def oldest(self) -> int:
+        """The least sequence of the `queued` events; 0: no execution waits."""
+        return 0 if (arrival := self.by_arrival.first) is None else arrival[0]
+
+    def add(self, waiter: Waiter, sequence: int) -> "LockQueue":
+        """Return the queue with an execution that waits since the event of a sequence."""
         rest, name = self.remove(waiter.execution_id), waiter.execution_id
         return LockQueue(
-            rest.by_turn.add((waiter.yields, waiter.scheduled_time, name)),
-            rest.by_id.add((name, waiter.yields, waiter.scheduled_time)),
+            rest.by_turn.add((waiter.yields, waiter.scheduled_time, name, sequence)),
+            rest.by_id.add((name, sequence, waiter.yields, waiter.scheduled_time)),
+            rest.by_arrival.add((sequence, name)),
             rest.yielding + waiter.yields,
         )
 
@@ -139,13 +151,28 @@ class LockQueue(msgspec.Struct, frozen=True):
         """Return the queue without an execution."""
         if (entry := self.entry(execution_id)) is None:
             return self
-        _, yields, time = entry
+        _, sequence, yields, time = entry
         return LockQueue(
-            self.by_turn.remove((yields, time, execution_id)), self.by_id.remove(entry), self.yielding - yields
+            self.by_turn.remove((yields, time, execution_id, sequence)),
+            self.by_id.remove(entry),
+            self.by_arrival.remove((sequence, execution_id)),
+            self.yielding - yields,
         )
 
-    def entry(self, execution_id: str) -> tuple[str, bool, datetime] | None:
-        """Return an execution that waits, whether it yields, and its time."""
+    def since(self, oldest: int) -> "LockQueue":
+        """Return the queue of the executions that wait since a sequence; 0: the empty queue."""
+        if not oldest:
+            return EMPTY
+        queue = self
+        while (arrival := queue.by_arrival.first) is not None and arrival[0] < oldest:
+            queue = queue.remove(arrival[1])
+        return queue
+
+    def entry(self, execution_id: str) -> tuple[str, int, bool, datetime] | None:
+        """Return an execution with the sequence of its event, whether it yields, and its time.
+
+        None: it does not wait.
+        """
         # Typed as a whole entry; an entry's first field alone is less than the entry.
         entry = self.by_id.at_least((execution_id,))  # type: ignore[arg-type]
         return entry if entry is not None and entry[0] == execution_id else None
@@ -187,12 +214,27 @@ def evolve(state: Lock, recorded: Recorded[Message]) -> Lock:
     """Return the state after an event; events of other kinds change nothing."""
     match recorded.message:
         case Acquired() as fact:
-            return Lock(fact.execution_id, recorded.sequence, state.waiting.remove(fact.execution_id))
+            waiting = state.waiting.remove(fact.execution_id).since(fact.oldest)
+            return Lock(fact.execution_id, recorded.sequence, waiting)
         case Queued() as fact:
             waiter = Waiter(fact.execution_id, fact.scheduled_time, fact.yields)
-            return Lock(state.holder, state.fence, state.waiting.add(waiter))
+            return Lock(state.holder, state.fence, state.waiting.since(fact.oldest).add(waiter, recorded.sequence))
         case _:
             return state
+
+
+def fold(facts: Iterable[Recorded[Message]], state: Lock = initial) -> Lock:
+    """Return the state after events, oldest first."""
+    return reduce(evolve, facts, state)
+
+
+def first_needed(newest: Sequence[Recorded[Message]]) -> int:
+    """Return the sequence from which all events of a lock must be read.
+
+    `newest` holds the newest event of each type. 0: these are enough.
+    """
+    facts = (recorded.message for recorded in reversed(newest))
+    return next((fact.oldest for fact in facts if isinstance(fact, LockFact)), 0)
 
 
 def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | None = None) -> list[Acquired]:
@@ -206,6 +248,7 @@ def acquire(state: Lock, job: str, wanted: Waiter, *, ttl: float, shard: str | N
             shard=shard,
             scheduled_time=wanted.scheduled_time,
             ttl=ttl,
+            oldest=state.waiting.remove(wanted.execution_id).oldest,
         )
     ]
 
@@ -221,6 +264,7 @@ def queue(state: Lock, job: str, wanted: Waiter, *, shard: str | None = None) ->
             shard=shard,
             scheduled_time=wanted.scheduled_time,
             yields=wanted.yields,
+            oldest=state.waiting.oldest,
         )
     ]
 

@@ -32,6 +32,7 @@ inputs that wait, and hashes of ids.
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import reduce
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -75,7 +76,8 @@ class Row(msgspec.Struct, frozen=True, omit_defaults=True):
 class _Lock(msgspec.Struct, frozen=True):
     holder: str | None
     fence: int
-    waiting: tuple[Waiter, ...]
+    waiting: tuple[tuple[str, datetime, bool, int], ...]
+    """By arrival: the id, the scheduled time, whether it yields to others, and the number."""
 
 
 class FoldCopy(NamedTuple):
@@ -201,7 +203,8 @@ _EPOCH: Final = datetime.fromisoformat("1970-01-01T00:00:00Z")
 
 
 def _lock_value(state: Lock) -> _Lock:
-    return _Lock(state.holder, state.fence, tuple(state.waiting))
+    waiting = ((name, time, yields, number) for name, number, yields, time in state.waiting.by_id)
+    return _Lock(state.holder, state.fence, tuple(sorted(waiting, key=itemgetter(3))))
 
 
 def _letter_events(state: DeadLetter) -> list[Recorded[Any]]:
@@ -346,8 +349,8 @@ def _shards(body: bytes) -> tuple[Shard, ...]:
 
 def _lock(value: _Lock) -> Lock:
     queue = LockQueue()
-    for waiter in value.waiting:
-        queue = queue.add(waiter)
+    for execution_id, scheduled_time, yields, number in value.waiting:
+        queue = queue.add(Waiter(execution_id, scheduled_time, yields), number)
     return Lock(value.holder, value.fence, queue)
 
 

@@ -127,7 +127,8 @@ class InputLog(Publisher, Protocol):
     async def load(self, scope: str) -> list[Recorded[Message]]:
         """Return the messages that are enough to fold a scope, oldest first.
 
-        They are the last message of each subject.
+        These are the last message of each subject; and for a lock also all events from the oldest of an execution that
+        still waits (`lock.first_needed`).
         """
 
     async def load_each(self, *scopes: str) -> "Loaded":

@@ -16,6 +16,11 @@ class LockFact(VersionedMessage, frozen=True, kw_only=True):
     """The execution that acquired the lock or waits for it."""
     scheduled_time: datetime
     """The instant (UTC) for which the execution was planned."""
+    oldest: int = 0
+    """The sequence of the oldest earlier `queued` event whose execution still waits (0: none).
+
+    It is enough to read the lock's events from there on.
+    """
 
 
 class Acquired(LockFact, frozen=True, kw_only=True):

@@ -56,19 +56,27 @@ from .executions import Executions
 class _Queue:
     """The executions that wait for a lock; the heaps still hold those that left."""
 
-    entries: dict[str, tuple[bool, datetime, str]] = field(default_factory=dict)
+    entries: dict[str, tuple[tuple[bool, datetime, str], int]] = field(default_factory=dict)
     turns: list[tuple[bool, datetime, str]] = field(default_factory=list)
+    arrivals: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, queued: Recorded[Queued]) -> None:
         fact = queued.message
         turn = fact.yields, fact.scheduled_time, fact.execution_id
-        self.entries[fact.execution_id] = turn
+        self.entries[fact.execution_id] = turn, queued.sequence
         heappush(self.turns, turn)
+        heappush(self.arrivals, (queued.sequence, fact.execution_id))
 
     def next(self) -> str | None:
-        while self.turns and self.entries.get(self.turns[0][2]) != self.turns[0]:
+        while self.turns and self.entries.get(self.turns[0][2], (None, 0))[0] != self.turns[0]:
             heappop(self.turns)
         return self.turns[0][2] if self.turns else None
+
+    def oldest(self) -> int:
+        """Return the least sequence of a `queued` event whose execution waits; 0: none waits."""
+        while self.arrivals and self.entries.get(self.arrivals[0][1], (None, 0))[1] != self.arrivals[0][0]:
+            heappop(self.arrivals)
+        return self.arrivals[0][0] if self.arrivals else 0
 
 
 class Locks(Check):
@@ -96,14 +104,23 @@ class Locks(Check):
         if self._is_whole and (first := queue.next()) not in {None, execution_id}:
             yield check.violation("I5", recorded.subject, f"it was acquired before {first}, which waits", recorded)
         queue.entries.pop(execution_id, None)
+        yield from self._oldest(recorded, queue)
         self._held[recorded.subject] = recorded
         self._tokens.setdefault(check.key_of(recorded.message), set()).add(recorded.sequence)
         if before is not None:
             self._tokens.pop(check.key_of(before.message), None)
 
     @on(Queued)
-    def _queued(self, recorded: Recorded[Queued]) -> None:
-        self._queue_of(recorded).add(recorded)
+    def _queued(self, recorded: Recorded[Queued]) -> Taken:
+        queue = self._queue_of(recorded)
+        yield from self._oldest(recorded, queue)
+        queue.add(recorded)
+
+    def _oldest(self, recorded: Recorded[Acquired] | Recorded[Queued], queue: _Queue) -> Taken:
+        """Judge from where on a reader of the lock begins."""
+        if self._is_whole and recorded.message.oldest != (oldest := queue.oldest()):
+            reason = f"it names {recorded.message.oldest} as the oldest that waits, which is {oldest}"
+            yield check.violation("I5", recorded.subject, reason, recorded)
 
     def _queue_of(self, recorded: Recorded[Acquired] | Recorded[Queued]) -> _Queue:
         return self._queues[recorded.subject.rpartition(".")[0]]
