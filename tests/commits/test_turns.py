@@ -71,6 +71,24 @@ def test_earlier_deadline_of_changed_state_is_kept() -> None:
     assert alarm.deadline.at == START + timedelta(seconds=1)
 
 
+def test_alarm_of_left_state_ends_with_new_lead() -> None:
+    decide: Any = None
+    rule = BoundDeadlineRule(QUEUE, lambda state: [Deadline(START)] if state is START else [], decide)
+    fold: Any = Fold()
+    agenda = Agenda([BoundStage("one", deadlines=(rule,))], fold)
+    fold.states["queue.a.>"] = fold.states["queue.b.>"] = START
+    agenda.note_all()
+    assert agenda.find()
+    agenda.led = frozenset()
+    del fold.states["queue.a.>"]
+    agenda.note(["queue.a.>"])
+    assert agenda.find()
+    agenda.led = frozenset({"one"})
+    agenda.note_all()
+    assert agenda.find()
+    assert {alarm.scope for alarm in agenda.alarms("one", "")} == {"queue.b.>"}
+
+
 async def test_first_commit_after_a_flood_triggers_another_job() -> None:
     installation = await given({"name": "flood"}, {"name": "other"})
     flood(installation, "flood")

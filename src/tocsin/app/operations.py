@@ -22,10 +22,7 @@ class NotConnectedError(AppError, RuntimeError):
 
 
 class Operations(Declarations):
-    """The part of `Tocsin` that triggers and reads jobs, while the application is connected.
-
-    A job is a decorated function, or the name of a job.
-    """
+    """The part of `Tocsin` that triggers and reads jobs, while the application is connected."""
 
     _client: "Client | None" = None
     """The client of `connected`; None: the application is not connected."""
@@ -84,7 +81,17 @@ class Operations(Declarations):
         error: str | None = None,
         sort: "ExecutionSort" = "newest",
     ) -> "AsyncIterator[ExecutionRow]":
-        """Iterate over executions of a job, or of all jobs (see `Client.executions`)."""
+        """Iterate over the executions of the history.
+
+            async for execution in app.executions(nightly, status="failed"):
+                print(execution.execution_id, execution.error)
+
+        `job`: executions of this job only: a decorated function, or the name of a job. The other arguments are those of `Client.executions`.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            InvalidQuery, HistoryUnavailable: see `Client.executions`.
+        """
         return self.client.executions(
             job=None if job is None else name_of(job),
             status=status,
@@ -97,29 +104,65 @@ class Operations(Declarations):
         )
 
     async def pause(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> bool:
-        """Pause a job, so that its instants pass (see `Client.pause`)."""
+        """Pause a job, so that its instants pass; return whether it was running before.
+
+        `job`: a decorated function, or the name of a job.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            JobNotFound, NotAllowed: see `Client.pause`.
+        """
         return await self.client.pause(name_of(job), reason=reason)
 
     async def resume(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> bool:
-        """Resume a job, so that its instants fire (see `Client.resume`)."""
+        """Resume a job, so that its instants fire; return whether it was paused before.
+
+        Raises:
+            NotConnectedError, JobNotFound, NotAllowed: see `pause`.
+        """
         return await self.client.resume(name_of(job), reason=reason)
 
     async def remove(self, job: "Job[..., Any] | str", *, reason: str | None = None) -> None:
-        """Delete a job; with the next registration, a job of the code returns (see `Client.remove`)."""
+        """Delete a job. Its active executions continue, and its history remains.
+
+        A job that the code still has returns with the next registration.
+
+        Raises:
+            NotConnectedError, JobNotFound, NotAllowed: see `pause`.
+        """
         await self.client.remove(name_of(job), reason=reason)
 
     async def get_status(self, job: "Job[..., Any] | str") -> "JobSnapshot":
-        """Return the state of a job and the counters of its runs (see `Client.get_status`)."""
+        """Return the state of a job and the counters of its runs (see `Client.get_status`).
+
+        `job`: a decorated function, or the name of a job.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+            JobNotFound, CountersUnknown, HistoryUnavailable: see `Client.get_status`.
+        """
         return await self.client.get_status(name_of(job))
 
     async def get_all_status(self) -> "tuple[JobSnapshot, ...]":
-        """Return the state and the counters of every job (see `Client.get_all_status`)."""
+        """Return the state and the counters of every job of the installation, sorted by name.
+
+        Raises:
+            NotConnectedError, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
         return await self.client.get_all_status()
 
     async def job_count(self) -> int:
-        """Return the number of jobs of the installation (see `Client.job_count`)."""
+        """Return the number of jobs of the installation.
+
+        Raises:
+            NotConnectedError: the application is not connected.
+        """
         return await self.client.job_count()
 
     async def is_running(self, job: "Job[..., Any] | str") -> bool:
-        """Return whether an execution of a job runs now (see `Client.is_running`)."""
+        """Return whether an execution of a job runs now.
+
+        Raises:
+            NotConnectedError, JobNotFound, CountersUnknown, HistoryUnavailable: see `get_status`.
+        """
         return await self.client.is_running(name_of(job))

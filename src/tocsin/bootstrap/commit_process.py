@@ -246,7 +246,9 @@ class CommitProcess:
 
     def _describe(self, loop: CommitLoop, stages: Sequence[BoundStage]) -> Present:
         streams = {
-            stream.value: StreamPlace(tuple(_filters(stages, stream)), loop.intake.read_upto(stream))
+            stream.value: StreamPlace(
+                tuple(_filters(stages, stream)), max(loop.intake.read_upto(stream), loop.floor(stream))
+            )
             for stream in sorted(loop.streams)
             if loop.intake.reads(stream)
         }
@@ -302,8 +304,9 @@ class CommitProcess:
         if after < upto:
             async for batch in self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=decode):
                 for recorded in batch.messages:
-                    loop.offer(Stream.REQUESTS, recorded)
-                if batch.caught_up:
+                    if recorded.sequence <= upto:  # what lies between newer changes is not read yet
+                        loop.offer(Stream.REQUESTS, recorded)
+                if batch.caught_up or batch.upto >= upto:
                     return
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:

@@ -49,7 +49,14 @@ class RunFailed(TocsinError):
     code = "run-failed"
 
     def __init__(self, execution_id: str, error: Failure, failed_step: str | None, shard: str | None = None) -> None:
-        """`failed_step`: None if it ended as a whole. `shard`: None if it is not divided."""
+        """Describe the failure of an execution.
+
+        Args:
+            execution_id: the execution; of a divided job, that on `shard`.
+            error: the error of the last attempt, or the reason why the execution was ended.
+            failed_step: the step that failed; None: the execution was ended as a whole.
+            shard: the shard that failed; None: the job is not divided.
+        """
         place = "" if failed_step is None else f" in step {failed_step!r}"
         on = "" if shard is None else f" on shard {shard!r}"
         super().__init__(f"execution {execution_id} failed{place}{on}: {error.type}: {error.message}")
@@ -92,7 +99,10 @@ class RunTimeout(TocsinError, TimeoutError):
     code = "run-timeout"
 
     def __init__(self, execution_id: str, timeout: float, cause: Exception | None) -> None:
-        """`cause`: the error of the last look at the run, if it failed."""
+        """Describe the wait.
+
+        `timeout`: its seconds. `cause`: the error of the last look at the run, if it failed.
+        """
         text = f"execution {execution_id} has not ended within {timeout:g} seconds"
         super().__init__(text if cause is None else f"{text}, and the last look at it failed: {cause}")
         self.execution_id = execution_id

@@ -38,7 +38,12 @@ class Outcome:
         return self.status not in OPEN
 
     def value(self) -> JsonValue:
-        """Return the result of the last step; of several last steps, a mapping."""
+        """Return the result of the last step; of several last steps, a mapping.
+
+        Raises:
+            RunFailed, RunCancelled, RunSkipped: the execution did not complete.
+            ResultExpired: the history alone has the execution, and it had several steps.
+        """
         match self.status:
             case "failed":
                 raise RunFailed(
@@ -86,7 +91,7 @@ def outcome_of(match: ExecutionMatch) -> Outcome:
 
 
 def outcome_of_row(row: ExecutionRow) -> Outcome:
-    """Return the outcome of an execution that the history alone knows."""
+    """Return the outcome of an execution of which the history alone knows."""
     steps = {name: step for name, step in row.dag_state.items() if isinstance(step, dict)}
     results = {name: step.get("result") for name, step in steps.items() if step.get("status") == "completed"}
     failed_step = next((name for name, step in steps.items() if step.get("status") == "failed"), None)

@@ -37,6 +37,8 @@ Effect: TypeAlias = Send | Notice
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 FIND_EACH: Final = timedelta(milliseconds=100)
 """The time after which the deadlines of changed states are found while decisions are made: most states change again sooner."""
+FOUND_AT_ONCE: Final = 2_000
+"""States with deadlines that are found at once: a leader of many jobs renews its leases meanwhile."""
 MIN_STALE: Final = 1_024
 STALE: Final = 4
 """Alarms of a stage that may be stale for each scope that has alarms."""
@@ -269,14 +271,18 @@ class Agenda:
         """Scopes with states for which no deadline could be found."""
         self._numbers = itertools.count()
         self.led = frozenset(stage.name for stage in stages)
-        """The stages that the process decides for. No deadline of others is known; `note` all states when a stage is gained."""
+        """The stages that the process decides for. No deadline of others is known; `note_all` when a stage is gained."""
 
     def note(self, scopes: Iterable[str]) -> None:
         """Note that states changed; their deadlines are found when any is needed."""
         self._changed.update(dict.fromkeys(scopes))
 
+    def note_all(self) -> None:
+        """Note all states, and those that left: the process decides for more stages."""
+        self.note((*self._fold.states, *self._alarms))
+
     def find(self) -> bool:
-        """Find all deadlines now; return whether any was unknown."""
+        """Find many deadlines now; return whether any was unknown."""
         has_changed = bool(self._changed)
         self._find()
         return has_changed
@@ -285,7 +291,7 @@ class Agenda:
         """Find the deadlines of the states that changed."""
         if not self.led:
             self._changed.clear()
-        while self._changed:
+        for _ in range(min(len(self._changed), FOUND_AT_ONCE)):
             self._find_of(self._changed.popitem()[0])
 
     def _find_of(self, scope: str) -> None:
@@ -344,7 +350,7 @@ class Agenda:
         """
         if now >= self._find_at:
             self._find()
-            self._find_at = now + FIND_EACH
+            self._find_at = now if self._changed else now + FIND_EACH
         earliest: _Entry | None = None
         for stage, heap in self._heaps.items():
             if not heap or stage not in self.led:

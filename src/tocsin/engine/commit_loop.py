@@ -463,10 +463,7 @@ class CommitLoop:
             if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:
                 if decider.batch.calls or not self.agenda.find():  # unknown deadlines wait until nothing else does
                     return False
-                continue
-            if has_deaths and not decider.may_be_decided(following, now):
-                break
-            if not decider.attempt(following, now):
+            elif (has_deaths and not decider.may_be_decided(following, now)) or not decider.attempt(following, now):
                 break
             if self._steady() > until:
                 break

@@ -86,7 +86,7 @@ class Intake:
 
     def read_to(self, ends: dict[Stream, int]) -> None:
         """Have streams read to the ends that they have now, before older requests are overtaken."""
-        self._ends = {stream: end for stream, end in ends.items() if self.reads(stream)}
+        self._ends = ends
 
     @property
     def is_reading(self) -> bool:
@@ -94,7 +94,8 @@ class Intake:
 
         A stream at its limit counts as read.
         """
-        return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in self._ends.items())
+        begun = ((stream, end) for stream, end in self._ends.items() if self.reads(stream))
+        return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in begun)
 
 
 def is_crowded(position: Position) -> bool:

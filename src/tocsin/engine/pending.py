@@ -96,7 +96,7 @@ class Pending:
 
     def look(self) -> None:
         """Look at all deadlines and waiting inputs: the fold has other states than before."""
-        self._agenda.note(list(self._fold.states))
+        self._agenda.note_all()
         self._ripe.look()
 
     def forget_taken(self, taken: Mapping[str, Mapping[str, Taken]]) -> None:

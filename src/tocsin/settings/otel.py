@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import urlsplit
 
 from ..domain.definition import DefinitionProblem, show
 from ..domain.formats.document import listed
 from ..domain.trace_context import Sampling
-from .fields import is_http_url
 from .loader import SettingsError
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
@@ -32,7 +32,7 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
     if exporter != "otlp":
         raise _wrong(EXPORTER, exporter, "must be `otlp` or `none`")
     endpoint = next(name for name in ENDPOINTS if name in given)
-    if not is_http_url(given[endpoint]):
+    if not _is_url(given[endpoint]):
         reason = f"must be a URL that begins with http:// or https://, such as http://localhost:4318; set {EXPORTER}=none for no traces"
         without_secrets = given[endpoint].rpartition("@")[2].partition("?")[0]  # no user, no password and no query
         raise _wrong(endpoint, without_secrets, reason)
@@ -45,6 +45,16 @@ def sampling_of(environment: Mapping[str, str]) -> Sampling | None:
         raise _wrong(SAMPLER, sampler, f"must be one of {listed(SAMPLERS)}")
     ratio = _RATIOS[name]
     return Sampling(_ratio(given.get(RATIO, "1")) if ratio is None else ratio, sampler != name)
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        _ = parts.port  # raises for a port that cannot be
+    except ValueError:
+        return False
+    has_space = any(character.isspace() for character in text)
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and not has_space
 
 
 def _ratio(text: str) -> float:

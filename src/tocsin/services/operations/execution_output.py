@@ -7,9 +7,9 @@ from datetime import datetime
 from itertools import chain
 from math import isfinite
 from operator import attrgetter
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import ConfigDict, JsonValue
+from pydantic import ConfigDict, Field, JsonValue
 
 from ... import subjects
 from ...archive.stream_reader import decoded
@@ -74,9 +74,9 @@ class ExecutionOutput:
     An execution keeps its last 200 lines, for a limited time. Lines may be lost.
     """
 
-    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True)
+    __pydantic_config__ = ConfigDict(use_attribute_docstrings=True, json_schema_serialization_defaults_required=True)
 
-    job_name: str
+    job: Annotated[str, Field(alias="job_name")]
     execution_id: str
     lines: tuple[Line, ...] = ()
     next: int = 0

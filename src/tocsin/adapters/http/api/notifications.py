@@ -49,7 +49,7 @@ async def list_notifications(
     return NotificationList(notifications=seen, next=page.cursor)
 
 
-class ListedSilence(Silence):
+class ListedSilence(Silence, json_schema_serialization_defaults_required=True):
     """A silence in a list."""
 
     permitted: tuple[Permission, ...] = ()

@@ -34,7 +34,13 @@ class InvalidToken(TocsinError):
     code = "invalid-token"
 
 
-class Token(BaseModel, frozen=True, extra="ignore", use_attribute_docstrings=True):
+class Token(
+    BaseModel,
+    frozen=True,
+    extra="ignore",
+    use_attribute_docstrings=True,
+    json_schema_serialization_defaults_required=True,
+):
     """A token without its secret."""
 
     id: str
