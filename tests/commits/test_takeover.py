@@ -1,4 +1,4 @@
-"""A standby that reads its inputs once it leads."""
+"""Takeovers while inputs wait."""
 
 import asyncio
 from collections.abc import AsyncGenerator
