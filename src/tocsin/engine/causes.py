@@ -348,17 +348,20 @@ class Agenda:
 
         `look_again` or a new state ends it. `find` makes all alarms known.
         """
-        heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
-        if self._changed and (now >= self._find_at or any(heap[0][0] <= now for heap in heaps)):
+        if now >= self._find_at:
             self._find()
             self._find_at = now if self._changed else now + FIND_EACH
-            if self._changed:
-                return None  # an earlier alarm may be unknown
-            heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
         earliest: _Entry | None = None
-        for heap in heaps:
-            while heap and heap[0][0] <= now and not self.is_current(heap[0][3]):
-                heapq.heappop(heap)
+        for stage, heap in self._heaps.items():
+            if not heap or stage not in self.led:
+                continue
+            while heap and heap[0][0] <= now:
+                if (scope := heap[0][1]) in self._changed:
+                    self._find_of(scope)  # the heap may begin with another alarm then
+                elif self.is_current(heap[0][3]):
+                    break
+                else:
+                    heapq.heappop(heap)
             if heap and heap[0][0] <= now and (earliest is None or heap[0][:3] < earliest[:3]):
                 earliest = heap[0]
         return None if earliest is None else earliest[3]
