@@ -303,7 +303,7 @@ class CommitProcess:
         if after < upto:
             async for batch in self._inputs.follow(Stream.REQUESTS, CHANGES, after=after, decode=decode):
                 for recorded in batch.messages:
-                    if recorded.sequence <= upto:  # what lies between newer changes is not read yet
+                    if recorded.sequence <= upto:  # other requests between newer changes are not read yet
                         loop.offer(Stream.REQUESTS, recorded)
                 if batch.caught_up or batch.upto >= upto:
                     return

@@ -275,7 +275,7 @@ def _report(error: Exception, args: Sequence[str]) -> Exit:
         traceback.print_exception(error)
     if "json" in (_value(args, "--output"), _value(args, "-o")):
         print(json.dumps(failure.as_json()), file=sys.stderr)
-    # A group without a command has printed its help already, and a reader that closed the pipe has what it wanted.
+    # A group without a command has printed its help already, and a reader that closed the pipe needs no more.
     elif failure.message and failure.error_code != "output-closed":
         typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
         typer.echo(printable_lines(failure.message), err=True)

@@ -19,7 +19,7 @@ _MAX_NUID: Final = 200
 def entry_event(
     data: bytes, headers: Mapping[str, str], time: datetime, *, bucket: str, key: str, revision: int
 ) -> cel.Event:
-    """Return the event of a changed entry; what is not JSON is a text.
+    """Return the event of a changed entry; other values than JSON are texts.
 
     Raises:
         UnreadableEvent: the value is too large, or neither JSON nor a text.

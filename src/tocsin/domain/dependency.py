@@ -93,7 +93,7 @@ def run_of(recorded: Recorded[Message]) -> Run | None:
 
 
 def learned(known: Run | None, run: Run) -> Run | None:
-    """Return a run after another event of it; None: nothing changed.
+    """Return a run after its next event; None: nothing changed.
 
     An event may come twice, and an end without its beginning.
     """

@@ -157,7 +157,7 @@ class LastRun:
 
 
 def last_runs(before: Mapping[str, ExecutionRecord], after: Iterable[ExecutionRecord]) -> dict[str, LastRun]:
-    """Return the last run of each job of which a batch ends executions.
+    """Return the last run of each job with executions that a batch ends.
 
     `before` holds the earlier records by id. Executions without a definition are left out, so that names from outside are not kept.
     """

@@ -84,7 +84,7 @@ def is_template(text: str) -> bool:
 
 
 def check(text: str, *, form: Form = "text") -> None:
-    """Raise TemplateError if a template is malformed, or uses what templates do not have."""
+    """Raise TemplateError if a template is malformed, or uses a feature that templates lack."""
     if is_template(text):
         _compiled(text, form)
 

@@ -77,7 +77,7 @@ class AgentChannel(Protocol):
         """Ask all agents to send their hold lists at once."""
 
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Within the block, pass each roll call on."""
+        """Call `receive` for each roll call within the block."""
 
 
 WEBHOOK_PATH: Final = "Tocsin-Webhook"
@@ -164,13 +164,13 @@ class FetchChannel(Protocol):
         """Within the block, pass each request on."""
 
     async def answer(self, gateway: str, body: bytes) -> None:
-        """Send an answer to a gateway, whose id must be one token."""
+        """Send an answer to a gateway; its id must be one token."""
 
     def answers(self, gateway: str, receive: ReceiveBody) -> AbstractAsyncContextManager[None]:
         """Within the block, pass on each answer to a gateway."""
 
     async def call_fetches(self) -> None:
-        """Ask all gateways to send again what waits."""
+        """Ask all gateways to send their waiting fetches again."""
 
     def calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
         """Within the block, pass each such call on."""

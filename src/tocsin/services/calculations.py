@@ -222,7 +222,7 @@ VALID_S: Final = 1.0
 
 
 class SharedRead(Generic[T]):
-    """One read at a time, whose answer counts for a time.
+    """One read at a time; its answer counts for a while.
 
     A failure counts for the callers that waited for it.
     """
@@ -235,7 +235,7 @@ class SharedRead(Generic[T]):
         self._ended = float("-inf")
 
     async def answer(self) -> T:
-        """Return what was read, up to `valid_s` seconds ago."""
+        """Return the answer of a read up to `valid_s` seconds ago."""
         request = self._request
         if request is None or (request.done() and not self._counts(request)):
             request = self._request = asyncio.create_task(self._ask())

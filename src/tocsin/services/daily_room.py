@@ -94,21 +94,21 @@ class ChangeRoom:
         self._turns = defaultdict[str, asyncio.Lock](asyncio.Lock)
 
     def of(self, namespace: str | None, *, is_refused: bool = True) -> Take:
-        """Return what takes the room for decisions in a namespace.
+        """Return a function that takes the room for decisions in a namespace.
 
-        None: the default namespace, which has no quota. `is_refused`: False counts decisions and refuses none. It is for those that each follow a
+        None: the default namespace, which has no quota. `is_refused`: False counts decisions and refuses none. It is for decisions that each follow a
         decision that could be refused.
         """
         return partial(self._take, namespace, is_refused=is_refused)
 
     def of_name(self, name: str, *, is_refused: bool = True) -> Take:
-        """Return what takes the room for decisions on a job or a queue."""
+        """Return a function that takes the room for decisions on a job or a queue."""
         return self.of(namespace_of(name), is_refused=is_refused)
 
     def of_caller(self, namespaces: Sequence[str] | None, *, is_refused: bool = True) -> Take:
-        """Return what takes the room for decisions of a caller in its namespaces.
+        """Return a function that takes the room for decisions of a caller in its namespaces.
 
-        If one of them has no room before the first counts, the decisions count in none. None: the caller is bound to none.
+        If a namespace has no room before the first counts, the decisions count in none. None: the caller is bound to none.
         """
 
         async def take(facts: Sequence[Message]) -> None:

@@ -1,4 +1,4 @@
-"""Decisions of operators in one scope of the ledger, and documents that consist of them.
+"""Decisions of operators in one scope of the ledger, and documents that these make.
 
 Each version of a document is one event with the whole declaration. The documents are the shard map, the namespaces, the policy,
 the silences, and the grants of a name. The sequence of an event is its version.

@@ -1,6 +1,6 @@
 """The reason why a job ran at an instant, or did not.
 
-`judge` is pure: the same events give the same answer everywhere. `ExplainReader` reads what it needs from the log.
+`judge` is pure: the same events give the same answer everywhere. `ExplainReader` reads the events that it needs.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -340,7 +340,7 @@ def _with_blame(answer: Answer, regime: InForce) -> Answer:
 
 
 MAX_SCANNED: Final = 20_000
-"""Executions of a job after an instant among which those of backfills are searched."""
+"""Executions of a job after an instant that are searched for backfills."""
 MAX_IGNORED: Final = 20
 """Events that started nothing and are a part of an answer."""
 REFUSED_SINCE: Final = timedelta(days=1)
@@ -358,7 +358,7 @@ _WITH_GAP: Final[frozenset[Verdict]] = frozenset({"undecided", "missed"})
 class ExplainReader:
     """Answers from the log why a job ran at an instant, or did not.
 
-    `sees`, `sees_event` and `may_see` (of a job): what the caller sees; by default everything.
+    `sees`, `sees_event` and `may_see` (of a job): the view of the caller; by default everything.
     """
 
     log: EventLog

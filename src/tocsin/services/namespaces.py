@@ -146,7 +146,7 @@ def _change(
 async def details(
     namespace: Namespace, definitions: Iterable[JobDefinition], projections: Projections, clock: Clock
 ) -> NamespaceDetails:
-    """Return a namespace with what it holds; `definitions` are the jobs that count."""
+    """Return a namespace with its content; `definitions` are the jobs that count."""
     jobs, queues = contents(namespace.name, definitions)
     now = clock.now()
     use = await use_of(projections, namespace.name, now)
@@ -162,7 +162,7 @@ async def details(
 
 
 async def use_of(projections: Projections, namespace: str, now: datetime) -> DailyUse:
-    """Return what a namespace has used today, as the planner's process showed it last."""
+    """Return the use of a namespace today, as the planner's process showed it last."""
     return (await uses_of(projections, (namespace,), now))[namespace]
 
 

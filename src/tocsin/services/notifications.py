@@ -205,7 +205,7 @@ class TooManySilences(OperationError):
 
 
 class Silences(Document[SilencesDefined, tuple[Silence, ...]]):
-    """The silences of an installation; those in force are the newest version."""
+    """The silences of an installation; the newest version has the silences in force."""
 
     kind, scope = SilencesDefined, subjects.silences()
 

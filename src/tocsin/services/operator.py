@@ -127,7 +127,7 @@ class Operator:
         return await details(declared, definitions, self._projections, self._clock)
 
     async def plan_namespaces(self, namespaces: Sequence[Namespace]) -> tuple[NamespaceChange, ...]:
-        """Return what a declaration of all namespaces would change."""
+        """Return the changes that a declaration of all namespaces would make."""
         after, newest = checked(namespaces), await self.namespaces()
         return changes(newest.namespaces, after, [job.definition for job in await self._registry.jobs()])
 
@@ -145,7 +145,7 @@ class Operator:
     async def drain_agents(self, name: str, *, reason: str | None = None) -> tuple[AgentRecord, ...]:
         """Drain the agents of a name, or one process by its id.
 
-        Return those that began to drain.
+        Return the agents that began to drain.
         """
         return await self._agents.drain(name, by=self._by, reason=reason)
 

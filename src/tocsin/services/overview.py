@@ -306,7 +306,7 @@ def _percentage(good: int, bad: int) -> float | None:
 
 
 MAX_COUNTED: Final = 200_000
-"""The executions that are counted, those that were scheduled last."""
+"""The executions that are counted: the last that were scheduled."""
 
 
 @dataclass(frozen=True, slots=True)

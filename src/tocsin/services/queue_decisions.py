@@ -27,7 +27,7 @@ MAX_ABSENT: Final = 1_000
 MAX_COMPARED: Final = 1_000
 """Queues that are compared with a name. Of more queues, similar names are not searched."""
 MAX_SIMILAR: Final = 10
-"""Similar names of an absent name. Not every caller may see all of them."""
+"""Similar names of an absent name. Not every caller may see all names."""
 JOBS_TOGETHER: Final = 1_000
 """Jobs that are read between two turns of other requests."""
 MAX_PAUSED_ABSENT: Final = 1_000
@@ -40,7 +40,7 @@ class _Absent(NamedTuple):
 
 
 class QueueNames:
-    """The queues of the settings and of jobs, and those that had tasks."""
+    """The queues of the settings and of jobs, and the queues that had tasks."""
 
     def __init__(
         self, log: EventLog, list_jobs: Callable[[], Awaitable[Sequence[Job]]], settings: Iterable[str]
@@ -57,7 +57,7 @@ class QueueNames:
         self._known.add(name)
 
     async def similar_to_absent(self, name: str) -> tuple[str, ...] | None:
-        """Return names similar to that of an absent queue; None: it exists.
+        """Return names similar to the name of an absent queue; None: it exists.
 
         The nearest comes first. The answer may be `VALID_S` seconds old.
         """
@@ -90,7 +90,7 @@ class QueueNames:
 
 
 class PausedNames:
-    """The names of paused queues, of which many may be absent.
+    """The names of paused queues; many of the queues may be absent.
 
     The matcher keeps each, and the name of an absent queue costs nothing to invent.
     """

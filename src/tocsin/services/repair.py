@@ -1,12 +1,12 @@
 """Void foreign messages and unreadable events, and end a log with a lost tail.
 
 Each message is voided by one recorded event, and nothing is removed. Readers skip a foreign message before and after, so that no fold
-changes. The event says who looked at the message and why it may stay, so that the doctor reports it no more.
+changes. The event names the operator who looked at the message and the reason why it may stay, so that the doctor reports it no more.
 
 An unreadable event holds up what rests on it until it is voided; then readers skip it too. Its execution would go on as if the event had not
 been stored, and might run a step twice. So an open execution is cancelled first.
 
-`LogEnd` ends a log whose tail a restore or a server lost: numbers begin above all numbers that were ever given. The commit
+`LogEnd` ends a log after a restore or a server lost its tail: numbers begin above all numbers that were ever given. The commit
 `restored {from, to}` may leave a gap in the numbers, and no other may. So lost claims and fences are not given again, and readers know
 from which event on the events that they have seen are no longer true.
 """

@@ -40,7 +40,7 @@ class ShardMap:
     version: int
     shards: tuple[Shard, ...]
     owners: Mapping[str, ShardOwner] = field(default_factory=dict)
-    """The agent that alone gets the tasks of a shard, by shard; any worker gets those of the others.
+    """The agent that alone gets the tasks of a shard, by shard; any worker gets the tasks of other shards.
 
     Empty if they were not read, and for a caller that is bound to namespaces.
     """
@@ -155,13 +155,13 @@ def wait_for_leader(agents: Iterable[AgentRecord], queue: str, function: str) ->
 
 
 def with_lack(owner: AgentRecord, queue: str, function: str) -> str:
-    """Return the name of an owner, and what it lacks for a task, for people."""
+    """Return the name of an owner, and why it cannot have a task, for people."""
     lack = _lack(owner, queue, function)
     return owner.name if lack is None else f"{owner.name}, which {lack}"
 
 
 def _lack(owner: AgentRecord, queue: str, function: str) -> str | None:
-    """Return what an owner lacks for a task; None: nothing."""
+    """Return the reason why an owner cannot have a task; None: it can."""
     if queue not in owner.queues:
         return f"does not read queue {queue}"
     if function not in owner.functions:

@@ -77,7 +77,7 @@ class PastReader:
     async def job(self, name: str) -> RecordedJob:
         """Return the recorded past of a job.
 
-        A job that was not registered, or whose past the caller may not see, has none.
+        A job that was not registered, or is hidden from the caller, has none.
         """
         read = await read_all(self.log, *subjects.ledger_subjects(name, *DEFINITIONS), take=self._count)
         definitions = [fact for fact in of_kind(DefinitionFact, read) if fact.time <= self.until]

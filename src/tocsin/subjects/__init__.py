@@ -36,7 +36,7 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     mq.scheduler.cancel.<job>.<id>                                notices for MQ executors: the work is not needed
 
 `agent.<name>.<id>.hold` and `task.<name>.<id>` are no stored subjects: on them agents send their hold lists and hear
-commands. They have no partition (`ports.channels`). Nor are those that begin with `fetch`, on which workers over HTTP get tasks
+commands. They have no partition (`ports.channels`). Nor are subjects that begin with `fetch`, on which workers over HTTP get tasks
 (`ports.channels`).
 
 The stream of the log republishes under `cron.`, and a stream may not republish into subjects that it captures itself. So

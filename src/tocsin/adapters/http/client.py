@@ -434,7 +434,7 @@ class HttpOperator(Operator):
 
 
 class RemoteAdmin:
-    """Tokens and the checks of an installation. Its methods on tokens are those of `Tokens`."""
+    """Tokens, with the methods of `Tokens`, and the checks of an installation."""
 
     def __init__(self, api: ApiClient) -> None:
         self._api = api
@@ -472,5 +472,5 @@ class RemoteAdmin:
         return True
 
     async def examine(self) -> Sequence[Finding]:
-        """Run the checks of `tocsin doctor`, except those of monitoring endpoints."""
+        """Run the checks of `tocsin doctor`, except the checks of monitoring endpoints."""
         return read_as(list[Finding], (await self._api.request("GET", "/v1/doctor"))["findings"])

@@ -204,7 +204,7 @@ def set_interval(
 ) -> None:
     """Set a schedule with a fixed interval.
 
-    `anchor`: an instant of the source, in UTC, whose phase a cron expression can keep. `since`: the moment from which
+    `anchor`: an instant of the source, in UTC; a cron expression can keep its phase. `since`: the moment from which
     the source counts, for the finding; None: the last run, as here.
     """
     if anchor is not None and (expression := _phased(interval, anchor)):

@@ -46,7 +46,7 @@ class NatsAgentChannel:
         return await is_heard(self._connection, subject, body, wait=wait)
 
     async def catch_up(self) -> None:
-        # The server sends what it has for this connection before it answers.
+        # The server sends all messages for this connection before it answers.
         client = self._connection.client
         if not client.is_connected:
             raise LogUnavailable("hold lists may be missing: there is no connection")

@@ -178,13 +178,13 @@ class TraceSession:
         self.outcome = Outcome()
         self._left: set[Future[requests.Response]] = set()
 
-    def _bounded(self, request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - those of `requests`
+    def _bounded(self, request: Callable[..., requests.Response], *values: Any, **options: Any) -> requests.Response:  # noqa: ANN401 - as `requests` has them
         """Send a request, and return the answer without its body."""
         outcome = self.outcome
         before, limit = outcome.problem, options.get("timeout") or HEAD_TIMEOUT_S
         outcome.longest = max(outcome.longest, limit)
         outcome.problem, outcome.rejected, outcome.message = None, 0, ""
-        # The authorities of the session, which the variables of OTLP name, come before those of REQUESTS_CA_BUNDLE.
+        # The authorities of the session, which the variables of OTLP name, come before REQUESTS_CA_BUNDLE.
         options = {"verify": self.session.verify} | options | {"stream": True}
         try:
             response = self._answer(partial(request, *values, **options), options.get("timeout"))
@@ -258,7 +258,7 @@ def _provided(variable: str, name: str) -> requests.Session:
 
 def _body(response: requests.Response) -> bytes:
     raw = response.raw
-    read = getattr(raw, "read1", raw.read)  # `read1` returns what has come; versions before 2.1 lack it
+    read = getattr(raw, "read1", raw.read)  # `read1` returns the bytes that have come; versions before 2.1 lack it
     body, until = bytearray(), monotonic() + ANSWER_TIMEOUT_S
     with suppress(HTTPError, OSError):  # the status has decided already
         while len(body) < MAX_ANSWER and monotonic() < until:

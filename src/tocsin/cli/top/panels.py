@@ -33,9 +33,9 @@ T_co = TypeVar("T_co", covariant=True)
 MAX_ROWS: Final = 200
 """Rows of a table."""
 LOOKUPS: Final = 16
-"""Executions whose progress is looked up at each read: few enough for the rate that the API allows."""
+"""Executions with progress that is looked up at each read: few enough for the rate that the API allows."""
 NONE: Final = "none"
-"""The outcome of a job of whose newest executions none has ended."""
+"""The outcome of a job if none of its newest executions has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RunningReader:
         self._operator = operator
         self._lookups = lookups
         self._place = 0
-        """The execution whose progress is looked up next."""
+        """The next execution with progress to look up."""
         self._progress: dict[str, Mapping[str, Progress]] = {}
 
     async def read(self) -> Listing[RunningExecution]:

@@ -30,7 +30,7 @@ def is_builtin(function: str | None) -> bool:
 
 
 class BuiltinWork(StoredModel):
-    """A job or a step, whose function may be implied by a field."""
+    """A job or a step; a field may imply its function."""
 
     @model_validator(mode="before")
     @classmethod

@@ -90,7 +90,7 @@ HttpField: TypeAlias = Annotated[
 
 
 def split_url(text: str) -> HttpUrl | None:
-    """Return the parts of a URL, whose target may have templates; None: it is malformed."""
+    """Return the parts of a URL, which may have templates; None: it is malformed."""
     match_ = _URL.fullmatch(text)
     if match_ is None:
         return None

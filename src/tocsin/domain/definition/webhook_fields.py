@@ -36,7 +36,7 @@ _DELIVERY_HEADERS: Final[Mapping[Signature, str]] = {
     "hmac-sha256": "x-github-delivery",
     "standard-webhooks": "webhook-id",
 }
-_STANDARD_SECRET: Final = "whsec_"  # noqa: S105 - what a secret begins with
+_STANDARD_SECRET: Final = "whsec_"  # noqa: S105 - the beginning of a secret
 _MAX_SIGNATURES: Final = 10
 """Signatures of one request that are compared: a sender may sign with an old and a new secret."""
 _TIMESTAMP: Final = re.compile("[0-9]{1,12}")
@@ -48,9 +48,9 @@ class SignatureScheme:
 
     signature: Signature = "hmac-sha256"
     signature_header: str | None = None
-    """The header of an `hmac-sha256`; None: that of GitHub."""
+    """The header of an `hmac-sha256`; None: the header of GitHub."""
     delivery_header: str | None = None
-    """The header with the identity of a delivery; None: that of the scheme."""
+    """The header with the identity of a delivery; None: the header of the scheme."""
 
     @property
     def header(self) -> str:

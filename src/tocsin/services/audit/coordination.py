@@ -187,7 +187,7 @@ class Agents(Check):
 class Ownership(Check):
     """Judges the claims of tasks that only the owner of a resource gets.
 
-    Two matchers may lead for a moment, and one of them claims for an earlier owner. Such a claim must be released, and nothing
+    Two matchers may lead for a moment, and a matcher claims for an earlier owner. Such a claim must be released, and nothing
     may rest on it.
     """
 

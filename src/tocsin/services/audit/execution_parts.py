@@ -1,6 +1,6 @@
 """The reports on one execution, its wait for acknowledgements, and the order of its workflow.
 
-Reports have a stream of their own, whose leader may have another clock. So a report may be taken before its task, and a
+Reports have a stream of their own; its leader may have another clock. So a report may be taken before its task, and a
 decision before the report that it needs: such a decision is doubted until the report is taken.
 """
 
@@ -61,7 +61,7 @@ class AttemptReports:
     early: dict[Attempt, list[Report]] = field(default_factory=dict)
     doubts: dict[Outcome, Doubt] = field(default_factory=dict)
     claimed: set[Attempt] = field(default_factory=set)
-    """The attempts with a current or former holder, who may still answer."""
+    """The attempts with a current or former holder that may still answer."""
     _tokens: dict[Attempt, str] = field(default_factory=dict)
     _known: set[Outcome] = field(default_factory=set)
 
@@ -187,7 +187,7 @@ class QuorumLife:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowOrder:
-    """The steps of a workflow that ended, and what that allows (I6).
+    """The steps of a workflow that ended, and the steps that may begin then (I6).
 
     It is judged from each step upwards. The domain walks down from the root; both must agree.
     """

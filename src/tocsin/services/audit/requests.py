@@ -4,7 +4,7 @@ Unique keys (I1 to I4): one job has a key, and begins with it.
 
 Memory: requests without an execution, and executions without a known request. Streams may therefore come in any order; memory
 is least if they come side by side. For fan-outs: the versions of the shard map, the occurrences of divided jobs that have not begun, and
-the fan-outs whose `due` or map is not taken yet. For unique keys: the open executions that have a key, and the unique requests that
+the fan-outs with a `due` or a map that is not taken yet. For unique keys: the open executions that have a key, and the unique requests that
 nothing has become of.
 """
 
@@ -279,7 +279,7 @@ _ALWAYS_OPEN: Final = frozenset(OPEN_STATES) - {"pending"}
 
 
 class UniqueKeys(Check):
-    """Judges who takes a key, and when."""
+    """Judges which execution takes a key, and when."""
 
     def __init__(self, since: datetime | None = None) -> None:
         super().__init__(since)
@@ -289,9 +289,9 @@ class UniqueKeys(Check):
         self._replaced: dict[Key, Proof] = {}
         """Open executions that another replaced."""
         self._requests: dict[Key, Proof] = {}
-        """Unique requests whose execution has no key yet."""
+        """Unique requests of executions without a key yet."""
         self._decided: set[Key] = set()
-        """Executions with a key whose request did not come yet."""
+        """Executions with a key, of requests that did not come yet."""
 
     def debts(self) -> Iterator[Debt]:
         for (job, execution_id), proof in self._replaced.items():

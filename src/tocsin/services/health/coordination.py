@@ -166,7 +166,7 @@ class AsideCandidate:
 
 @dataclass(frozen=True, slots=True)
 class Leadership:
-    """The leases, and the candidates that stand aside because of their clocks."""
+    """The leases, and the candidates that may not lead because of their clocks."""
 
     leases: tuple[Lease, ...]
     standing_aside: tuple[AsideCandidate, ...]

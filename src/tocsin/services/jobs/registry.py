@@ -193,7 +193,7 @@ class Registry:
     ) -> Verb:
         """Register or update a job; return what changed (ojs-cron §8.1, CRON-26). `may_see`: see `plan`."""
         verb: Verb = "unchanged"
-        await self.plan([definition], may_see=may_see)  # it refuses what cannot be registered
+        await self.plan([definition], may_see=may_see)  # it refuses a definition that cannot be registered
 
         def decide(state: Ledger) -> Sequence[DefinitionFact]:
             nonlocal verb

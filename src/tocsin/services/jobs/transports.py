@@ -196,7 +196,7 @@ async def check_trigger_circles(
     load: Callable[[Sequence[str]], Awaitable[Sequence[Ledger]]],
     may_see: MaySee,
 ) -> None:
-    """Refuse definitions whose triggers would start each other in a circle.
+    """Refuse definitions with triggers that would start each other in a circle.
 
     `load` and `may_see`: as for `check_dependencies`. The event listener starts nothing for a circle that two registrations at the same
     moment close.

@@ -232,7 +232,7 @@ class FanOut:
     def status(self) -> Status:
         """The state of all together.
 
-        It is an end only after the last of them ended, and `completed` only if all completed.
+        It is an end only after the last run ended, and `completed` only if all completed.
         """
         kinds = self.counts.keys()
         if kinds & {"pending", "running"}:

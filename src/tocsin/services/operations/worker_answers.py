@@ -233,7 +233,7 @@ class ProgressReport:
     fraction: float | None = None
     """From 0 to 1; a lower number than before does not count (PRG-003)."""
     message: str | None = None
-    """What the attempt does now; None: the `message` in `data`, if that is a text."""
+    """The present work of the attempt; None: the `message` in `data`, if that is a text."""
     data: dict[str, Any] | None = None
     checkpoint: dict[str, Any] | None = None
     """The place that the work has reached, for the next attempt."""

@@ -23,7 +23,7 @@ MarkDecision: TypeAlias = Literal[
     "failed",
     "cancelled",
     "skipped",
-    "fired",  # it fired, and the history has no execution of it
+    "fired",  # it fired, and its execution is not in the history
     NotFired,
     "trigger",  # an execution that the schedule did not request
 ]
@@ -54,14 +54,14 @@ class TimelineMark:
     """The status of the execution of an instant that fired (`fired`: the history has none), `trigger` for an execution that
     the schedule did not request, and otherwise the verdict of `why`."""
     reason: str | None = None
-    """The reason for a skip, a cancellation or a pause; `catch_up`: it fired late; of a `trigger`, what triggered it."""
+    """The reason for a skip, a cancellation or a pause; `catch_up`: it fired late; of a `trigger`, its origin."""
     execution_id: str | None = None
     status: str | None = None
     """The status of the execution."""
     late_by: float | None = None
     """Seconds from the instant to the decision."""
     count: int = 1
-    """Executions on shards with this status, or instants of which only the number is known."""
+    """Executions on shards with this status, or instants that are only counted."""
 
 
 @dataclass(frozen=True, slots=True)

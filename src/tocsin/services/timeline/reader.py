@@ -81,7 +81,7 @@ def revisions_of(past: Past, *, before: int | None = None, limit: int | None = N
 
 def _version(fact: Recorded[DefinitionFact]) -> TimelineVersion:
     message = fact.message
-    kind = message.type  # type: ignore[attr-defined] # each kind of them has it
+    kind = message.type  # type: ignore[attr-defined] # each kind has it
     by = None if message.by is None else message.by.full_name
     return TimelineVersion(fact.sequence, fact.time, by, message.reason, kind)
 
@@ -259,7 +259,7 @@ def gaps_of(leadership: Iterable[LeaderChange], window: Window, now: datetime) -
 MAX_DURATIONS: Final = 20_000
 """Durations that are read for an answer; of more executions, it is a sample."""
 MAX_SLICES: Final = 400
-"""Spans of which a sample has the first executions."""
+"""The most spans of a sample; of each span, the sample has the first executions."""
 _ENDED: Final = frozenset({"completed", "failed", "cancelled"})
 MAX_CALENDAR_DAYS: Final = 400
 _DAY: Final = timedelta(days=1)
@@ -315,7 +315,7 @@ async def read_calendar(
 
 
 def _width(edges: Sequence[datetime]) -> timedelta:
-    """Return the widest span whose multiples since 1970 include all edges.
+    """Return the widest span with multiples since 1970 that include all edges.
 
     It is a day in UTC, and an hour in most zones with clock changes.
     """

@@ -1,6 +1,6 @@
 """Built-in functions: work that a definition describes without code.
 
-A worker offers those that `tocsin worker --builtin` names, and each does only what the worker's settings allow. Settings that allow nothing
+A worker offers the functions that `tocsin worker --builtin` names, within its settings. Settings that allow nothing
 are a `SettingsError` at the start; everything that fails in a task is a `BuiltinFailure`.
 """
 

@@ -119,7 +119,7 @@ class Components:
         return AgentRegistry(self.log, self.projections)
 
     def queue_decisions(self, caller: Principal) -> QueueDecisions:
-        """Return the decisions on queues, as those of a caller."""
+        """Return the decisions on queues, in the name of a caller."""
         return QueueDecisions(self.log, by=actor(caller), room=self.registry.room)
 
     async def queues(self, caller: Principal) -> tuple[QueueDetails, ...]:

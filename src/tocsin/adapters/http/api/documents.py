@@ -1,4 +1,4 @@
-"""`/v1/shards`, `/v1/namespaces` and `/v1/policy`: what administrators declare as a whole; and `/v1/definition-settings`."""
+"""`/v1/shards`, `/v1/namespaces` and `/v1/policy`: documents that administrators declare; and `/v1/definition-settings`."""
 
 from dataclasses import replace
 from typing import Annotated, TypeAlias

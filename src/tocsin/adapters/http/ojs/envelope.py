@@ -194,7 +194,7 @@ class _Envelope(BaseModel, strict=True, use_attribute_docstrings=True):
 
 _POLICIES: Final[Mapping[str, type[BaseModel]]] = {"retry": _Retry, "unique": UniquePolicy, "rate_limit": RatePolicy}
 _KINDS: Final = {"retry": ("invalid-retry-policy", 422), "pending": ("unsupported", 422)}
-"""The kind and the status of an invalid field; those of the others are `invalid-request` and 400."""
+"""The kind and the status of an invalid field; other fields have `invalid-request` and 400."""
 
 
 @dataclass(frozen=True)

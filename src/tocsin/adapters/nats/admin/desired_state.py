@@ -279,7 +279,7 @@ async def require_layout(connection: Connection, names: Names, streams: Iterable
     """Check the layout of streams.
 
     By default, check the stream of commits, because every user may read its state; an earlier layout has no such stream, and then every stream is
-    checked. Streams that do not exist, or whose state this user may not read, are skipped.
+    checked. Streams that do not exist, or that this user may not read, are skipped.
 
     Raises:
         UnsupportedLayout: a stream has another layout than this version needs; the text lists the steps.

@@ -80,4 +80,4 @@ class MessagesAtRisk(ProvisionError):
             f"stored messages would be removed, and nothing was changed: {losses}. "
             "Raise the limits in the settings, or repeat with `--drop-messages`."
         )
-        self.streams = streams  # what each would lose
+        self.streams = streams  # the loss of each

@@ -44,7 +44,7 @@ _log = telemetry.get_logger("tocsin.nats")
 
 
 class Connection(Requests):
-    """A client and its pending requests, and what JetStream answers to requests.
+    """A client, its pending requests, and the answers of JetStream.
 
     Requests raise `LogUnavailable` if there is no reply or the server cannot serve them now, and `JetStreamError` if it rejects them.
     """
@@ -117,7 +117,7 @@ class Connection(Requests):
     async def store_together(self, messages: Sequence[Outgoing]) -> int:
         """Publish an atomic batch in one write and return the sequence of its last message.
 
-        The batch is sent once: if there is no reply, it may be stored. If it is refused, nothing is. The errors are those of `store`.
+        The batch is sent once: if there is no reply, it may be stored. If it is refused, nothing is. Errors: see `store`.
         """
         for message in messages:
             if (error := too_large(message, self.client.max_payload)) is not None:

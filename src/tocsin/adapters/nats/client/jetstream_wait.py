@@ -94,7 +94,7 @@ async def find_key(connection: Connection, names: Names) -> bytes | None:
 async def retry_until_available(request: Callable[[], Awaitable[T]], *, within: float | None = LEADER_TIMEOUT_S) -> T:
     """Call `request` again until it succeeds, for `within` seconds (None: without a limit).
 
-    It raises at once what no wait resolves: `NotAllowed` and `JetStreamDisabled`.
+    It raises `NotAllowed` and `JetStreamDisabled` at once: no wait resolves them.
     """
     loop = asyncio.get_running_loop()
     start = loop.time()

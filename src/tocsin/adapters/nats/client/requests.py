@@ -66,7 +66,7 @@ class _Single:
             self.answer.set_exception(error)
 
     def deny(self, subject: str) -> None:
-        """Fail if the server denies this subject, which it writes in lower-case letters."""
+        """Fail if the server denies this subject; the denial has lower-case letters."""
         if self._subject.lower() == subject:
             self.fail(_denied(self._subject))
 

@@ -197,7 +197,7 @@ MAX_CHANNELS: Final = 10
 
 
 async def notified(context: CheckContext) -> Finding:
-    """Report channels whose receiver did not accept the newest message (`notifications-not-accepted`)."""
+    """Report channels that did not accept the newest message (`notifications-not-accepted`)."""
     newest: dict[str, NotificationRow] = {}
     for row in (await notifications(context.target.log, NotificationQuery(limit=MAX_NOTIFICATIONS))).rows:
         if row.state in _ANSWERED:

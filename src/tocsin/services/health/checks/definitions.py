@@ -1,4 +1,4 @@
-"""Check what definitions refer to: other jobs, shards and calendars."""
+"""Check the references of definitions: other jobs, shards and calendars."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -148,7 +148,7 @@ def _named(jobs: Iterable[JobDefinition], newest: ShardMap) -> Finding:
 
 
 async def calendars(context: CheckContext) -> Finding:
-    """Report jobs with a calendar whose last known day is near or past (`calendar-ends`)."""
+    """Report jobs with a calendar that ends soon, or has ended (`calendar-ends`)."""
     today = context.now.date()
     found: dict[str, str] = {}
     for registration in await context.registrations():

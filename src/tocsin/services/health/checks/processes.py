@@ -170,7 +170,7 @@ async def formats(context: CheckContext) -> list[Finding]:
 
 SKEW_WARNING: Final = timedelta(seconds=2)
 LIMIT: Final = timedelta(seconds=LIMIT_S)
-"""A process whose clock is farther from the log's does not lead."""
+"""A process with a clock that is farther from the log's does not lead."""
 
 _LEADERS: Final = {
     TICKER_LEASE: (
@@ -266,7 +266,7 @@ def _judge_aside(candidate: AsideCandidate) -> Finding:
         f"{candidate.holder} does not stand for `{candidate.lease}`: its clock is "
         + _difference(timedelta(seconds=candidate.clock_offset)),
         means="it cannot replace the leader until its clock is right",
-        do="synchronise the clock of its machine with NTP; if all candidates stand aside, that of every nats-server",
+        do="synchronise the clock of its machine with NTP; if no candidate leads, synchronise the clocks of the nats-servers too",
         seconds=round(candidate.clock_offset, 3),
         error=round(candidate.clock_error, 3),
     )
