@@ -278,21 +278,17 @@ class Agenda:
         self._changed.update(dict.fromkeys(scopes))
 
     def note_all(self) -> None:
-        """Note all states, and those that left: the process decides for more stages."""
+        """Note all states, also states that left: the process decides for more stages."""
         self.note((*self._fold.states, *self._alarms))
 
     def find(self) -> bool:
-        """Find many deadlines now; return whether any was unknown."""
-        has_changed = bool(self._changed)
-        self._find()
-        return has_changed
-
-    def _find(self) -> None:
-        """Find the deadlines of the states that changed."""
+        """Find deadlines of states that changed, of many at once; return whether any changed."""
         if not self.led:
             self._changed.clear()
-        for _ in range(min(len(self._changed), FOUND_AT_ONCE)):
+        changed = min(len(self._changed), FOUND_AT_ONCE)
+        for _ in range(changed):
             self._find_of(self._changed.popitem()[0])
+        return changed > 0
 
     def _find_of(self, scope: str) -> None:
         """Find the deadlines of a state that changed."""
@@ -323,7 +319,7 @@ class Agenda:
 
     def alarms(self, stage: str, scope: str) -> Iterator[DeadlineCause]:
         """Yield the alarms of a stage, first the alarms of a scope."""
-        self._find()
+        self.find()
         yield from (alarm for alarm in self._alarms.get(scope, ()) if alarm.by == stage)
         for other, alarms in tuple(self._alarms.items()):
             if other != scope:
@@ -344,24 +340,21 @@ class Agenda:
         return alarm in self._alarms.get(alarm.scope, ())
 
     def next_due(self, now: datetime) -> DeadlineCause | None:
-        """Return the earliest known alarm up to a time (UTC); None: none is due.
+        """Return the earliest alarm up to a time (UTC); None: none is known yet.
 
-        `look_again` or a new state ends it. `find` makes all alarms known.
+        `look_again` or a new state ends it. `find` makes more alarms known.
         """
-        if now >= self._find_at:
-            self._find()
+        heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
+        if self._changed and (now >= self._find_at or any(heap[0][0] <= now for heap in heaps)):
+            self.find()
             self._find_at = now if self._changed else now + FIND_EACH
+            if self._changed:
+                return None  # an earlier alarm may be unknown
+            heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
         earliest: _Entry | None = None
-        for stage, heap in self._heaps.items():
-            if not heap or stage not in self.led:
-                continue
-            while heap and heap[0][0] <= now:
-                if (scope := heap[0][1]) in self._changed:
-                    self._find_of(scope)  # the heap may begin with another alarm then
-                elif self.is_current(heap[0][3]):
-                    break
-                else:
-                    heapq.heappop(heap)
+        for heap in heaps:
+            while heap and heap[0][0] <= now and not self.is_current(heap[0][3]):
+                heapq.heappop(heap)
             if heap and heap[0][0] <= now and (earliest is None or heap[0][:3] < earliest[:3]):
                 earliest = heap[0]
         return None if earliest is None else earliest[3]
@@ -381,11 +374,11 @@ class Agenda:
 
         None: the stage has no alarm.
         """
-        self._find()
+        self.find()
         return heap[0][0] if (heap := self._heaps.get(stage)) else None
 
     @property
     def next_at(self) -> datetime | None:
         """A time (UTC) no later than the next alarm; None: no alarm is set."""
-        self._find()
+        self.find()
         return min((heap[0][0] for stage, heap in self._heaps.items() if heap and stage in self.led), default=None)

@@ -453,7 +453,7 @@ class CommitLoop:
         until = self._steady() + MAX_DECIDING_S
         while not self._is_full(decider.batch):
             if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:
-                if decider.batch.calls or not self.agenda.find():  # unknown deadlines wait until nothing else does
+                if decider.batch.events or not self.agenda.find():  # unknown deadlines wait until nothing else does
                     return False
             elif (has_deaths and not decider.may_be_decided(following, now)) or not decider.attempt(following, now):
                 break
