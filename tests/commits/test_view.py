@@ -1,21 +1,25 @@
 """Views of the log of commits in a process that has read less of it than another."""
 
 import asyncio
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
 
 import msgspec
 import pytest
 
 from tests.conformance.worlds import MemoryWorld
-from tocsin import subjects
+from tocsin import subjects, telemetry
+from tocsin.adapters import commit_view
+from tocsin.adapters.commit_view import CommitView
 from tocsin.domain.commit import CommitEvent
 from tocsin.domain.definition import JobDefinition
-from tocsin.domain.events import Defined, Recorded
+from tocsin.domain.events import Defined, Message, Recorded
 from tocsin.engine.fold import Fold
 from tocsin.ports import SequenceConflict
 from tocsin.subjects import Stream
 
 AFTER = 48
+DEFINED = "ledger.*.defined"
 
 
 async def test_follower_of_a_lagging_process_keeps_its_place() -> None:
@@ -63,23 +67,52 @@ async def test_follower_stores_nothing_on_undone_events() -> None:
             await following
 
 
-async def test_follower_without_early_events_waits_for_the_store() -> None:
-    """A follower that begins during a commit would hear of nothing that is undone."""
+@asynccontextmanager
+async def storing() -> AsyncIterator[tuple[CommitView, Message, Callable[[], None]]]:
+    """Yield the view of a process whose fold has a stored event and one whose commit is refused by the call."""
     async with MemoryWorld().running() as world:
         view = await world.log._view()
         one, two = (
             Defined(job="nightly", definition=JobDefinition(name="nightly", function=name)) for name in ("f", "g")
         )
-        number = await world.log.append(one, expect=0)
+        scope, number = subjects.scope_of(one), await world.log.append(one, expect=0)
         fold = Fold()
-        fold.evolve(Recorded(one, subjects.subject_of(one), number, world.now()), subjects.scope_of(one))
+        fold.evolve(Recorded(one, subjects.subject_of(one), number, world.now()), scope)
         fold.keep(world.now())
-        view.fold, view.is_folding = fold, True
-        fold.evolve(Recorded(two, subjects.subject_of(two), number + 1, world.now()), subjects.scope_of(two))
-        async with aclosing(view.follow(Stream.LEDGER, "ledger.*.defined", after=None)) as batches:
-            first = asyncio.ensure_future(anext(batches))
-            await asyncio.sleep(0)
-            assert not first.done()
-            fold.undo()  # the commit was refused
-            view.undone([subjects.scope_of(two)], number)
-            assert [recorded.message for recorded in (await first).messages] == [one]
+        view.reader, view.fold, view.is_folding = None, fold, True
+        fold.evolve(Recorded(two, subjects.subject_of(two), number + 1, world.now()), scope)
+
+        def refuse() -> None:
+            fold.undo()
+            view.undone([scope], number)
+
+        yield view, one, refuse
+
+
+async def test_follower_without_early_events_waits_for_the_store() -> None:
+    """A follower that begins during a commit would hear of nothing that is undone."""
+    async with storing() as (view, one, refuse), aclosing(view.follow(Stream.LEDGER, DEFINED, after=None)) as batches:
+        first = asyncio.ensure_future(anext(batches))
+        await asyncio.sleep(0)
+        assert not first.done()
+        refuse()
+        assert [recorded.message for recorded in (await first).messages] == [one]
+
+
+async def test_reader_sees_no_event_that_is_not_stored() -> None:
+    """Its answer could be undone; a stage of the process decides on such an event, and is undone too."""
+    async with storing() as (view, one, refuse):
+        with telemetry.bound(stage="planner"):
+            assert [recorded.message for recorded in await view.load("ledger.nightly.>")] != [one]
+        first = asyncio.ensure_future(view.load("ledger.nightly.>"))
+        await asyncio.sleep(0.01)
+        assert not first.done()
+        refuse()
+        assert [recorded.message for recorded in await first] == [one]
+
+
+async def test_reader_of_a_process_that_cannot_store_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commit_view, "SETTLES_WITHIN_S", 0.01)
+    async with storing() as (view, one, _):
+        assert [recorded.message for recorded in await view.load("ledger.nightly.>")] == [one]
+        assert await view.tail("ledger.nightly.>") == view.number

@@ -8,7 +8,7 @@ import asyncio
 import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Final, Protocol, cast
 
 import msgspec
@@ -34,6 +34,8 @@ from .scope_tails import ScopeTails, are_in_fold, are_open, newest_events, stays
 
 PAUSE_S: Final = 0.5
 """The time after which a follower requests a snapshot again that cannot be read."""
+SETTLES_WITHIN_S: Final = 1.0
+"""How long a read waits until its own process stores decisions, before it reads the log."""
 PORTION: Final = 2_048
 """Events of the past that a follower gets at once."""
 MAX_SCOPES: Final = 1_000
@@ -232,9 +234,8 @@ class CommitView:
         self, stream: Stream, filters: Sequence[str], after: int | None, *, is_early: bool = False
     ) -> AsyncGenerator[tuple[Sequence[SharedEvent], bool, int, tuple[str, ...]], None]:
         """Yield events, whether all are stored, up to which number, and undone scopes."""
-        while after is None and not is_early and len(self.fold.journal):
-            self._has_settled.clear()  # nothing is taken back from a follower that is not early
-            await self._has_settled.wait()
+        if after is None and not is_early:
+            await self._settled()  # nothing is taken back from a follower that is not early
         feed, upto = _Feed(stream, filters, is_early=is_early), self._number
         with self._fed(feed):
             takes, past = subjects.any_of(feed.filters), list[SharedEvent]()
@@ -261,9 +262,8 @@ class CommitView:
                 past = [*newest.values()]
             yield past, True, max(upto, after or 0), ()  # another process has read more
             while True:
-                events = await feed.take()
+                newer = [event for event in await feed.take() if event.sequence > (after or 0)]
                 feed.handed, feed.undone = feed.undone, {}
-                newer = [event for event in events if event.sequence > (after or 0)]
                 yield newer, True, max(self._number, after or 0), tuple(feed.handed)
                 feed.handed = {}
 
@@ -351,12 +351,23 @@ class CommitView:
         if self.reader is not None:
             await self.reader.catch_up()
 
+    async def _settled(self) -> None:
+        """Wait until each decision in the fold is stored."""
+        while len(self.fold.journal):
+            self._has_settled.clear()
+            await self._has_settled.wait()
+
     async def load(self, scope: str) -> list[Recorded[Message]]:
         await self._catch_up()
         return _needed(await self._events_of(scope))
 
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
-        if (known := self._in_memory(scope)) is not None:
+        if (known := self._in_memory(scope)) and self._is_unstored(known[-1].sequence):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._settled(), SETTLES_WITHIN_S)
+            if (known := self._in_memory(scope)) and self._is_unstored(known[-1].sequence):
+                known = [event.read_or_error() for event in await self.reads.state(scope) or ()]
+        if known is not None:
             return known
         if (read := await self._read_scope(scope)) is None:
             return []  # no stage reads the whole log
@@ -403,6 +414,10 @@ class CommitView:
                 return known
         return None
 
+    def _is_unstored(self, number: int | None) -> bool:
+        """Return whether an event is decided and not stored: only stages of this process may see it."""
+        return (number or 0) > self._number and telemetry.bound_value("stage") is None
+
     async def load_each(self, *scopes: str) -> Loaded:
         await self._catch_up()
         upto = self._number
@@ -415,7 +430,7 @@ class CommitView:
 
     async def tail(self, scope: str) -> int:
         await self._catch_up()
-        if (number := self.newest_known(scope)) is not None:
+        if (number := self.newest_known(scope)) is not None and not self._is_unstored(number):
             return number
         if not self.is_folding and are_in_fold((scope,)) and "*" in scope:
             return await self._tails.newest_of(scope, self._number)
