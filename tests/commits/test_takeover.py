@@ -1,4 +1,4 @@
-"""Takeovers while inputs wait."""
+"""A standby that reads its inputs once it leads."""
 
 import asyncio
 from collections.abc import AsyncGenerator

@@ -250,6 +250,7 @@ class CommitProcess:
                 tuple(_filters(stages, stream)), max(loop.intake.read_upto(stream), loop.floor(stream))
             )
             for stream in sorted(loop.streams)
+            if loop.intake.reads(stream)
         }
         return Present(
             self.name,
@@ -309,6 +310,7 @@ class CommitProcess:
                     return
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
+        await loop.intake.until_read(stream)
         READER.set(partial(self._readers.note, stream.value))
         floor = loop.floor(stream)
         if stream is Stream.REQUESTS and filters[-1] == CHANGES:

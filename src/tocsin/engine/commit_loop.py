@@ -122,7 +122,7 @@ class CommitLoop:
         self.agenda = Agenda(stages, fold)
         self.pending = Pending(stages, fold, self.agenda)
         self._decider = Decider(fold, self.agenda, self.pending, self._watcher, name)
-        self.intake = Intake(self.floor)
+        self.intake = Intake(self.floor, self.streams)
         self._ends = ends
         self._must_read = False
         """Whether a term began, and the ends of the streams at that time are not known yet."""
@@ -136,6 +136,7 @@ class CommitLoop:
             name, [stage.name for stage in stages], fold, clock, leases, self._changed.set, log_clock
         )
         self.agenda.led = self._leadership.led
+        self._begin_reading(self.agenda.led)
         self._is_blind = False
         """Whether only proposals can be decided."""
         self.places = FoldPlaces(fold, writer.chain, snapshot)
@@ -146,6 +147,11 @@ class CommitLoop:
         """The streams of inputs that its stages take, or wait for."""
         streams = {subscription.stream for stage in self._stages for subscription in stage.subscriptions}
         return frozenset((streams | {Stream.REQUESTS}) - DECISIONS if self._stages else ())
+
+    def _begin_reading(self, led: frozenset[str]) -> None:
+        """Read the streams that led stages take, and the changes that these wait for."""
+        for stage in (stage for stage in self._stages if stage.name in led):
+            self.intake.begin({Stream.REQUESTS, *(subscription.stream for subscription in stage.subscriptions)})
 
     def floor(self, stream: Stream) -> int:
         """Return the sequence of a stream up to which its stages took the inputs."""
@@ -330,6 +336,7 @@ class CommitLoop:
         """Decide, and store one commit; False: nothing to decide or to store yet."""
         is_late = self.intake.is_reading and self._leadership.now() >= self._ask_again_at  # the newest may be removed
         if self._ends is not None and (self._must_read or is_late):
+            self._begin_reading(self._leadership.led)
             self.intake.read_to(await self._ends())
             self._must_read, self._ask_again_at = False, self._leadership.now() + ASK_AGAIN
         time_of_log = await self._leadership.time()
@@ -343,6 +350,7 @@ class CommitLoop:
         if (led := self._leadership.led) != self.agenda.led:
             if self.agenda.led - led:
                 self._undo_open()
+            self._begin_reading(led)
             self.pending.lead(led, now)
         if self.pending.suspect is not None and not self._decider.batch.events:
             await self._refresh()
