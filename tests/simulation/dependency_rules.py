@@ -26,7 +26,12 @@ class _Run(NamedTuple):
     scheduled_time: datetime
     opened: int
     execution_id: str
-    trigger: str
+    named: int | None
+    """The number of the definition whose schedule named it; None: a request did."""
+
+    def is_named_before(self, number: int) -> bool:
+        """Return whether the log had named it before an event: what is decided later may be of any earlier time."""
+        return self.named is not None and self.named < number
 
 
 def broken_waits(everything: StoredEvents) -> Iterator[str]:
@@ -43,7 +48,8 @@ def broken_waits(everything: StoredEvents) -> Iterator[str]:
                 ends[execution_id] = recorded  # type: ignore[assignment]
         first = facts[0].message
         if isinstance(first, Planned | Admitted | Terminal):
-            runs[first.job].append(_Run(first.scheduled_time, facts[0].sequence, execution_id, first.trigger))
+            named = getattr(getattr(first, "plan", None), "definition", 0) if first.trigger == "cron" else None
+            runs[first.job].append(_Run(first.scheduled_time, facts[0].sequence, execution_id, named))
     for settled in everything.facts(DependenciesSettled):
         wait = planned.get(settled.message.execution_id)
         if wait is None:
@@ -70,11 +76,12 @@ def _judge(
         if fact.outcome != "met":
             named = [place for place, run in enumerate(in_window) if run.execution_id == told.execution_id]
             later = in_window[named[0] + 1 :] if named else in_window
-            if unknown := [run for run in later if run.trigger == "cron" and run.opened > settled.sequence]:
+            unknown = [run for run in later if run.opened > settled.sequence and run.is_named_before(settled.sequence)]
+            if unknown:
                 yield f"{fact.execution_id} was given up before {unknown[0].execution_id} of {dependency.job} was planned"
             continue
         # What was requested after the wait ended is no reason against it, unless the schedule named it before.
-        known = [run for run in counted if run.opened < settled.sequence or run.trigger == "cron"]
+        known = [run for run in counted if run.opened < settled.sequence or run.is_named_before(settled.sequence)]
         if not known or known[-1].execution_id != told.execution_id:
             yield f"{fact.execution_id} rests on {told.execution_id} of {dependency.job}, whose last run is {known[-1:]}"
             continue

@@ -11,7 +11,8 @@ from tests.stages.world import World
 from tests.stored_events import StoredEvents
 from tocsin import subjects
 from tocsin.domain import execution, ledger
-from tocsin.domain.events import DependenciesSettled, DependencyRun, ExecutionFact, Planned, Skipped
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Defined, DependenciesSettled, DependencyRun, ExecutionFact, Planned, Skipped
 from tocsin.engine.ledger_reader import LedgerReader
 from tocsin.services.audit import audit
 
@@ -178,6 +179,22 @@ async def test_skip_before_an_instant_is_noticed() -> None:
     await work(scene.world)
     [reason] = reasons(await StoredEvents.of(scene.world.log))
     assert reason.startswith("its wait ended before run")
+
+
+async def test_skip_before_the_definition_of_an_instant_is_right() -> None:
+    """Nobody knew of the instant: a definition holds from its request on, and this one was decided late."""
+    scene = Scene()
+    await scene.world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "2h"}]})
+    scene.world.clock.advance(3_700)
+    held = await scene.ran("report", "two")
+    await scene.settle(held, "dependency_missing", RUN.changed(execution_id=None, ended=None))
+    load = JobDefinition(name="load", function="f", schedule="0 * * * *")
+    await scene.world.given(Defined(job="load", definition=load, since=BEGIN))
+    state, _ = await LedgerReader(scene.world.log).load("load")
+    [due] = ledger.decide_instants(state, BEGIN + timedelta(hours=1))
+    await scene.world.given(due)
+    await work(scene.world)
+    assert not reasons(await StoredEvents.of(scene.world.log))
 
 
 async def test_run_of_before_is_not_judged() -> None:

@@ -105,9 +105,9 @@ class Dependencies(Check):
         self._runs: defaultdict[str, _Runs] = defaultdict(_Runs)
         self._waiting: dict[Key, datetime] = {}
         """The scheduled time of each execution that waits."""
-        self._windows: defaultdict[str, list[tuple[datetime, datetime, str]]] = defaultdict(list)
-        """The windows of waits that ended and rest on a run or on none, by the job on which they rest: the end of each, the last run in it or else its beginning, and
-        the execution that waited."""
+        self._windows: defaultdict[str, list[tuple[datetime, datetime, int, str]]] = defaultdict(list)
+        """The windows of waits that ended and rest on a run or on none, by the job on which they rest: the end of each, the last run in it or else its beginning, the
+        number of the decision, and the execution that waited."""
 
         self._viewed: set[str] | None = set() if since is None else None
         """The jobs that named viewers at some time; None: older definitions are not known."""
@@ -141,8 +141,9 @@ class Dependencies(Check):
             return
         if fact.trigger == "cron" and fact.execution_id not in self._runs[fact.job].by_id:
             ended = self._windows[fact.job]
-            for _, since, entity in ended[bisect_left(ended, fact.scheduled_time, key=itemgetter(0)) :]:
-                if since < fact.scheduled_time:
+            for _, since, number, entity in ended[bisect_left(ended, fact.scheduled_time, key=itemgetter(0)) :]:
+                # A definition that was stored after the decision may name an earlier instant.
+                if since < fact.scheduled_time and fact.plan.definition < number:
                     run = f"run {fact.execution_id} of {fact.job}"
                     reason = f"its wait ended before {run}, an instant of its window, began"
                     yield check.violation("I6", entity, reason, recorded)
@@ -172,7 +173,8 @@ class Dependencies(Check):
             for reason in [*self._false(named, at, seen_by)] or self._later(named, at, seen_by):
                 yield check.violation("I6", entity, reason, recorded)
             counted = self._runs[named.job].by_id.get(named.execution_id or "")
-            insort(self._windows[named.job], (at, named.since if counted is None else counted.scheduled_time, entity))
+            since = named.since if counted is None else counted.scheduled_time
+            insort(self._windows[named.job], (at, since, recorded.sequence, entity))
 
     def _false(self, named: DependencyRun, at: datetime, seen_by: datetime) -> Iterator[str]:
         """Yield what is false about a run that the end of a wait names.
