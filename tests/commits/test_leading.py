@@ -227,10 +227,13 @@ async def test_overlapping_groups_lead_each_stage_once(world: Given) -> None:
 async def test_standby_reads_no_inputs_until_it_leads(world: Given) -> None:
     one = await world.start("one")
     two = await world.start("two")
-    assert (one.loop.intake.reads(Stream.REQUESTS), two.loop.intake.reads(Stream.REQUESTS)) == (True, False)
+    assert (one.loop.intake.begun[Stream.REQUESTS].is_set(), two.loop.intake.begun[Stream.REQUESTS].is_set()) == (
+        True,
+        False,
+    )
     await one.kill()
     await world.clock.run(TTL + 1)
-    assert two.loop.intake.reads(Stream.REQUESTS)
+    assert two.loop.intake.begun[Stream.REQUESTS].is_set()
 
 
 async def test_deadlines_are_known_of_led_stages_only(world: Given) -> None:

@@ -30,7 +30,7 @@ from tocsin.domain.log_events import is_log_event
 from tocsin.engine.causes import Effect
 from tocsin.engine.commit_loop import MAX_SLEEP_S
 from tocsin.engine.commit_writer import Chain
-from tocsin.engine.fold import Fold
+from tocsin.engine.fold import EVENTS, Fold
 from tocsin.engine.fresh_fold import apply
 from tocsin.engine.report_lists import decode, listed
 from tocsin.engine.snapshots import Folding, Snapshots
@@ -481,13 +481,12 @@ def foreign_body(stored: Sequence[StoredBody], chance: Random) -> bytes:
 
 
 def untaken(server: CommitServer, stages: Collection[BoundStage]) -> list[str]:
-    """Return the stored inputs that a stage has not taken."""
+    """Return the stored inputs and events that a stage has not taken."""
     left = []
     for stage in stages:
         for subscription in stage.subscriptions:
-            if subscription.stream in DECISION_STREAMS:
-                continue
-            position = server.fold.position(stage.name, subscription.stream.value)
+            source = EVENTS if subscription.stream in DECISION_STREAMS else subscription.stream.value
+            position = server.fold.position(stage.name, source)
             entries = server.exploded.stream(subscription.stream).matching(tuple(subscription.filters), 0)
             left += [
                 f"{stage.name} has not taken {entry.subject} {entry.sequence}"

@@ -250,7 +250,7 @@ class CommitProcess:
                 tuple(_filters(stages, stream)), max(loop.intake.read_upto(stream), loop.floor(stream))
             )
             for stream in sorted(loop.streams)
-            if loop.intake.reads(stream)
+            if loop.intake.begun[stream].is_set()
         }
         return Present(
             self.name,
@@ -310,7 +310,7 @@ class CommitProcess:
                     return
 
     async def _read(self, loop: CommitLoop, filters: Sequence[str], stream: Stream) -> None:
-        await loop.intake.until_read(stream)
+        await loop.intake.begun[stream].wait()
         READER.set(partial(self._readers.note, stream.value))
         floor = loop.floor(stream)
         if stream is Stream.REQUESTS and filters[-1] == CHANGES:

@@ -151,7 +151,8 @@ class CommitLoop:
     def _begin_reading(self, led: frozenset[str]) -> None:
         """Read the streams that led stages take, and the changes that these wait for."""
         for stage in (stage for stage in self._stages if stage.name in led):
-            self.intake.begin({Stream.REQUESTS, *(subscription.stream for subscription in stage.subscriptions)})
+            for stream in sorted(self.streams & {Stream.REQUESTS, *(one.stream for one in stage.subscriptions)}):
+                self.intake.begun[stream].set()
 
     def floor(self, stream: Stream) -> int:
         """Return the sequence of a stream up to which its stages took the inputs."""
@@ -336,7 +337,6 @@ class CommitLoop:
         """Decide, and store one commit; False: nothing to decide or to store yet."""
         is_late = self.intake.is_reading and self._leadership.now() >= self._ask_again_at  # the newest may be removed
         if self._ends is not None and (self._must_read or is_late):
-            self._begin_reading(self._leadership.led)
             self.intake.read_to(await self._ends())
             self._must_read, self._ask_again_at = False, self._leadership.now() + ASK_AGAIN
         time_of_log = await self._leadership.time()

@@ -5,7 +5,7 @@ Reads are at most so far ahead of the taken inputs, and go once to the ends of t
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..domain.commit import Position
@@ -27,7 +27,8 @@ class Intake:
     def __init__(self, floor: Callable[[Stream], int], streams: Iterable[Stream] = Stream) -> None:
         """`floor` returns the sequence of a stream up to which its inputs are taken."""
         self._floor = floor
-        self._begun = {stream: asyncio.Event() for stream in sorted(streams)}
+        self.begun = {stream: asyncio.Event() for stream in sorted(streams)}
+        """Set for each stream that is read: a standby reads nothing before it leads."""
         self._ahead: dict[Stream, deque[tuple[int, int, int]]] = {}
         """The batches that are ahead of the floor, by stream: the last sequence, the number of inputs, and their bytes."""
         self._inputs: Counter[Stream] = Counter()
@@ -35,20 +36,6 @@ class Intake:
         self._read: dict[Stream, int] = {}
         self._ends: dict[Stream, int] = {}
         self._freed = asyncio.Event()
-
-    def begin(self, streams: Collection[Stream]) -> None:
-        """Have streams read from now on: a standby reads nothing before it leads."""
-        for stream, begun in self._begun.items():
-            if stream in streams:
-                begun.set()
-
-    def reads(self, stream: Stream) -> bool:
-        """Return whether a stream is read."""
-        return self._begun[stream].is_set()
-
-    async def until_read(self, stream: Stream) -> None:
-        """Wait until a stream is to be read."""
-        await self._begun[stream].wait()
 
     def note(self, stream: Stream, sequence: int, inputs: int, size: int) -> None:
         """Note a batch of inputs up to a sequence. `size`: the bytes of their bodies."""
@@ -94,7 +81,7 @@ class Intake:
 
         A stream at its limit counts as read.
         """
-        begun = ((stream, end) for stream, end in self._ends.items() if self.reads(stream))
+        begun = ((stream, end) for stream, end in self._ends.items() if self.begun[stream].is_set())
         return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in begun)
 
 

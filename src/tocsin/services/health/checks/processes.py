@@ -135,11 +135,6 @@ def _lost(process: Present, lost: Mapping[str, float]) -> Finding:
 
 async def appends(context: CheckContext) -> list[Finding]:
     """Report commits that are not answered (`commit-unanswered`)."""
-    waiting = [
-        (process, *process.unanswered)
-        for process in context.status.processes
-        if process.unanswered is not None and process.unanswered[1] >= UNANSWERED_AFTER_S
-    ]
     return [
         bad(
             "commit-unanswered",
@@ -148,7 +143,9 @@ async def appends(context: CheckContext) -> list[Finding]:
             do="check that the stream of commits has a leader and room, and that its servers have disk space",
             process=process.name,
         )
-        for process, reason, seconds in waiting
+        for process in context.status.processes
+        for reason, seconds in (process.unanswered or ("", 0.0),)
+        if seconds >= UNANSWERED_AFTER_S
     ]
 
 
@@ -201,7 +198,6 @@ async def machine(context: CheckContext) -> Finding:
 
 async def renewals(context: CheckContext) -> list[Finding]:
     """Report leaders that do not renew their leases (`lease-not-renewed`)."""
-    late = [(lease, since) for lease in context.status.leases or () if (since := lease.lateness(context.now))]
     return [
         bad(
             "lease-not-renewed",
@@ -210,7 +206,8 @@ async def renewals(context: CheckContext) -> list[Finding]:
             do="look for `critical write error` in the log of nats-server, or name its monitoring endpoint with --monitor; "
             "free disk space, then restart nats-server",
         )
-        for lease, since in late
+        for lease in context.status.leases or ()
+        if (since := lease.lateness(context.now))
     ]
 
 
