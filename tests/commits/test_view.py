@@ -27,6 +27,23 @@ async def test_follower_of_a_lagging_process_keeps_its_place() -> None:
         assert (await anext(batches)).upto == AFTER
 
 
+async def test_news_of_a_follower_are_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    fact = Defined(job="nightly", definition=JobDefinition(name="nightly", function="f"))
+    async with (
+        MemoryWorld().running() as world,
+        aclosing(world.log.follow(Stream.LEDGER, DEFINED, after=0)) as batches,
+    ):
+        await anext(batches)
+        view = await world.log._view()
+        monkeypatch.setattr(view, "past", None)
+        assert not await world.log.has_newer(DEFINED, after=view.number)
+        number = await world.log.append(fact, expect=0)
+        assert await world.log.has_newer(DEFINED, after=number - 1)
+        await anext(batches)
+        assert await world.log.has_newer(DEFINED, after=number - 1)  # the follower may still be at it
+        assert not await world.log.has_newer(DEFINED, after=number)
+
+
 async def test_process_that_folds_nothing_takes_nothing_back() -> None:
     async with MemoryWorld().running() as world:
         view = await world.log._view()

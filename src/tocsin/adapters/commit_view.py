@@ -9,7 +9,7 @@ import sys
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager, suppress
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ from ..ports.commit_log import CommitLog
 from ..subjects import STREAM_SUBJECTS, DecodeError, Stream
 from .decision_lines import note_decisions
 from .log_terms import LogTerms
-from .scope_reads import ScopeReads, SharedEvent, scope_of
+from .scope_reads import ReadsLog, ScopeReads, SharedEvent, scope_of
 from .scope_tails import ScopeTails, are_in_fold, are_open, newest_events, stays
 
 PAUSE_S: Final = 0.5
@@ -53,9 +53,10 @@ _log = telemetry.get_logger("tocsin")
 class _Feed:
     """The events that a follower has not taken yet."""
 
-    def __init__(self, stream: Stream, filters: Sequence[str], *, is_early: bool = False) -> None:
-        """`is_early`: it gets the events of its process before they are stored."""
+    def __init__(self, stream: Stream, filters: Sequence[str], since: int, *, is_early: bool = False) -> None:
+        """`since`: the number after which it gets events, of its process before they are stored if it `is_early`."""
         self.is_early = is_early
+        self.since = self._taken = since
         self.undone: dict[str, None] = {}
         """Scopes with events that the follower has and that are not stored."""
         self.handed: dict[str, None] = {}
@@ -66,27 +67,20 @@ class _Feed:
         """Whether events were stored that its follower saw before."""
         self.changed = asyncio.Event()
 
+    @property
+    def newest(self) -> int:
+        """The number of its newest event, or else of its beginning."""
+        return self.events[-1].sequence if self.events else self._taken
+
     async def take(self) -> list[SharedEvent]:
         """Wait for events, or until the taken events are stored; take all."""
         while not (self.events or self.undone or self.is_stored):
             self.changed.clear()
             await self.changed.wait()
-        self.is_stored = False
+        self.is_stored, self._taken = False, self.newest
         events = list(self.events)
         self.events.clear()
         return events
-
-
-class ReadsLog(Protocol):
-    """Reads the log while a part of a process without stages needs it."""
-
-    async def begin(self) -> None: ...
-
-    async def catch_up(self) -> None:
-        """Wait until everything is read that is stored at this moment."""
-        ...
-
-    async def store(self, writes: Sequence[Append]) -> list[Written]: ...
 
 
 class CommitView:
@@ -236,7 +230,8 @@ class CommitView:
         """Yield events, whether all are stored, up to which number, and undone scopes."""
         if after is None and not is_early:
             await self._settled()  # nothing is taken back from a follower that is not early
-        feed, upto = _Feed(stream, filters, is_early=is_early), self._number
+        upto = self._number
+        feed = _Feed(stream, filters, upto, is_early=is_early)
         with self._fed(feed):
             takes, past = subjects.any_of(feed.filters), list[SharedEvent]()
             if after is not None:
@@ -270,7 +265,7 @@ class CommitView:
     @contextmanager
     def fed(self, subject: str, events: list[SharedEvent]) -> Iterator[None]:
         """Add the events that come within the block to a list."""
-        feed = _Feed(subjects.stream_of(subject), (subject,))
+        feed = _Feed(subjects.stream_of(subject), (subject,), self._number)
         with self._fed(feed):
             yield
         events += feed.events
@@ -445,8 +440,9 @@ class CommitView:
 
     async def has_newer(self, *filters: str, after: int) -> bool:
         await self._catch_up()
-        if after >= self._number:
-            return False
+        for feed in self._feeds:  # a follower's events need not be read again
+            if feed.filters == filters and feed.since <= after:
+                return feed.newest > after
         async with aclosing(self.past(subjects.any_of(filters), after=after, upto=self._number)) as events:
             return await anext(events, None) is not None
 

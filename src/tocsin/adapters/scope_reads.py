@@ -10,7 +10,7 @@ import msgspec
 from .. import subjects
 from ..domain.events import Message, Recorded
 from ..engine.fold import Fold
-from ..ports import Decode, KeptEvent, KeptPart
+from ..ports import Append, Decode, KeptEvent, KeptPart, Written
 from ..subjects import DecodeError, UnreadableMessage
 from .kept_scopes import Kept, KeptScopes
 
@@ -49,6 +49,18 @@ class SharedEvent(msgspec.Struct, gc=False):
             return self.read()
         except DecodeError as error:
             return error
+
+
+class ReadsLog(Protocol):
+    """Reads the log while a part of a process without stages needs it."""
+
+    async def begin(self) -> None: ...
+
+    async def catch_up(self) -> None:
+        """Wait until everything is read that is stored at this moment."""
+        ...
+
+    async def store(self, writes: Sequence[Append]) -> list[Written]: ...
 
 
 class Reader(Protocol):

@@ -247,7 +247,7 @@ class CommitProcess:
     def _describe(self, loop: CommitLoop, stages: Sequence[BoundStage]) -> Present:
         streams = {
             stream.value: StreamPlace(
-                tuple(_filters(stages, stream)), max(loop.intake.read_upto(stream), loop.floor(stream))
+                tuple(_filters(stages, stream)), max(loop.intake.read_upto.get(stream, 0), loop.floor(stream))
             )
             for stream in sorted(loop.streams)
             if loop.intake.begun[stream].is_set()

@@ -284,7 +284,6 @@ class CommitLoop:
         self._undo_open()
         self._write_turns.seen(commit.writer)
         recorded = apply(self.fold, commit)
-        self.pending.forget_taken(commit.taken)
         for one, event in zip(recorded, commit.events, strict=True):
             if one is None:
                 continue
@@ -294,6 +293,7 @@ class CommitLoop:
                 self.pending.note_wait(change, one.sequence)
             elif self._leases is not None:
                 self._leases.take(change)
+        self.pending.forget_taken(commit.taken)
         self.intake.free()
         self._watcher.explode(Shown(commit.first, commit.at, commit.events, recorded, is_own=False))
 

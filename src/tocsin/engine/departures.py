@@ -308,7 +308,7 @@ class Departures:
 
     def _forget(self, scope: str, state: Execution) -> None:
         """Keep the id of an execution alone, and end the states that only it needs."""
-        if _is_rest(state):
+        if state is RESTS.get(state.status):
             return
         fold, (_, job, execution_id, _) = self._fold, scope.split(".")
         asked: Any = state.requested or (None if state.decided is None else state.decided.message)
@@ -420,10 +420,6 @@ def _is_lasting(message: Message) -> bool:
     if isinstance(message, Dispatched):
         return message.admits is not None
     return isinstance(message, Planned | Admitted | Skipped | FannedOut | Advanced | Terminal)
-
-
-def _is_rest(state: Execution) -> bool:
-    return state is RESTS.get(state.status)
 
 
 def _is_over(state: object) -> bool:

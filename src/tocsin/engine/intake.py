@@ -33,7 +33,7 @@ class Intake:
         """The batches that are ahead of the floor, by stream: the last sequence, the number of inputs, and their bytes."""
         self._inputs: Counter[Stream] = Counter()
         self._bytes: Counter[Stream] = Counter()
-        self._read: dict[Stream, int] = {}
+        self.read_upto: dict[Stream, int] = {}
         self._ends: dict[Stream, int] = {}
         self._freed = asyncio.Event()
 
@@ -45,11 +45,7 @@ class Intake:
 
     def note_read(self, stream: Stream, upto: int) -> None:
         """Note that the messages up to a sequence were read, also messages without a stage."""
-        self._read[stream] = max(upto, self._read.get(stream, 0))
-
-    def read_upto(self, stream: Stream) -> int:
-        """Return the sequence up to which a stream was read; 0: nothing was."""
-        return self._read.get(stream, 0)
+        self.read_upto[stream] = max(upto, self.read_upto.get(stream, 0))
 
     def free(self) -> None:
         """Let go of the taken inputs: positions moved."""
@@ -82,7 +78,7 @@ class Intake:
         A stream at its limit counts as read.
         """
         begun = ((stream, end) for stream, end in self._ends.items() if self.begun[stream].is_set())
-        return any(self._read.get(stream, 0) < end and self.has_room(stream) for stream, end in begun)
+        return any(self.read_upto.get(stream, 0) < end and self.has_room(stream) for stream, end in begun)
 
 
 def is_crowded(position: Position) -> bool:

@@ -1,14 +1,15 @@
 """The causes that wait in a process, and the places that its stages have seen."""
 
+import sys
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import filterfalse
 from typing import Final
 
 from .. import subjects
-from ..domain.commit import Position, Taken, Untaken
+from ..domain.commit import Taken, Untaken
 from ..domain.events import Message, Recorded
 from ..domain.log_events import Waits
 from ..subjects import Stream
@@ -72,13 +73,13 @@ class Pending:
             self._ripe.note(scope or subjects.scope_of(recorded.message))
         if (routes := self._routes.get(source)) is None:
             return
-        for stage, subscription in routes.to(recorded.subject):
-            if self._fold.position(stage.name, source).has(place):
+        led = self._agenda.led
+        if len(led) < len(self._stages):
+            self._standby.add(source, recorded)
+        for stage, subscription in routes.to(recorded.subject) if led else ():
+            if stage.name not in led or self._fold.position(stage.name, source).has(place):
                 continue
             call = MessageCause(stage, subscription, source, place, recorded)
-            if stage.name not in self._agenda.led:
-                self._standby.add(call)
-                continue
             self._untaken_of(call.key).add(place)
             if is_own:
                 self._events.append(call)
@@ -103,11 +104,16 @@ class Pending:
         """Forget what leaders of stages took with a commit, by stage and source."""
         for stage, sources in taken.items():
             for source in sources:
-                self._standby.forget_taken(stage, source, self._fold.position(stage, source))
                 self._ripe.note_taken(stage, source)
+        self._standby.forget_taken(self._floor)
         if REGISTRAR in taken:
             position = self._fold.position(*_CHANGES)
             self._turns.put_back(self._awaited.end(lambda sequence, _: position.has(sequence)))
+
+    def _floor(self, source: str) -> int:
+        """Return the place of a source up to which the stages that other processes lead have taken everything."""
+        others = (name for name, sources in self._sources.items() if source in sources and name not in self._agenda.led)
+        return min((self._fold.position(name, source).floor for name in others), default=sys.maxsize)
 
     def _due(self, now: datetime) -> DeadlineCause | None:
         """Return the earliest deadline of a job that waits for no change."""
@@ -261,10 +267,13 @@ class Pending:
                 self.heed(call.recorded, now)
             self._events = deque(call for call in self._events if call.by in led)
             self._untaken = {key: untaken for key, untaken in self._untaken.items() if key[0] in led}
-        for call in self._standby.take(gained):
-            if not self._fold.position(*call.key).has(call.place):
-                self._turns.add(call)
-                self._untaken_of(call.key).add(call.place)
+        for source, recorded in self._standby.messages() if gained else ():
+            for stage, subscription in self._routes[source].to(recorded.subject):
+                call = MessageCause(stage, subscription, source, recorded.sequence, recorded)
+                if stage.name in gained and not self._fold.position(*call.key).has(call.place):
+                    self._turns.add(call)
+                    self._untaken_of(call.key).add(call.place)
+        self._standby.forget_taken(self._floor)
         if gained:
             self.look()
 
@@ -292,39 +301,34 @@ def _rests(newest: int, cause: Cause | None) -> bool:
 
 
 class _Standby:
-    """Messages for stages that another process leads, for a takeover.
-
-    They are by stage and source, in order.
-    """
+    """Messages for stages that another process leads, for a takeover, by source and place."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[str, str], deque[MessageCause]] = {}
+        self._messages: dict[str, dict[int, Recorded[Message]]] = {}
 
-    def __len__(self) -> int:
-        return sum(map(len, self._calls.values()))
-
-    def add(self, call: MessageCause) -> None:
-        """Add a message after the other messages of its stage and source."""
-        self._calls.setdefault(call.key, deque()).append(call)
+    def add(self, source: str, recorded: Recorded[Message]) -> None:
+        """Add a message after the others of its source."""
+        self._messages.setdefault(source, {})[recorded.sequence] = recorded
 
     def put(self, calls: Iterable[MessageCause]) -> None:
         """Add the messages of stages that this process leads no more."""
-        for call in sorted(calls, key=lambda call: (call.key, call.place)):
-            self.add(call)
+        for call in calls:
+            self.add(call.source, call.recorded)
+        self._messages = {source: dict(sorted(kept.items())) for source, kept in self._messages.items()}
 
-    def take(self, stages: Collection[str]) -> list[MessageCause]:
-        """Remove and return the messages of stages, each source in order."""
-        keys = [key for key in self._calls if key[0] in stages]
-        return [call for key in keys for call in self._calls.pop(key)]
+    def messages(self) -> list[tuple[str, Recorded[Message]]]:
+        """Return the messages, each source in order."""
+        return [(source, recorded) for source, kept in self._messages.items() for recorded in kept.values()]
 
-    def forget_taken(self, stage: str, source: str, position: Position) -> None:
-        """Forget the messages that the leader of a stage has taken."""
-        calls = self._calls.get((stage, source))
-        while calls and position.has(calls[0].place):
-            calls.popleft()
+    def forget_taken(self, floor: Callable[[str], int]) -> None:
+        """Forget the messages up to the floor of each source, which all leaders have taken."""
+        for source, kept in self._messages.items():
+            upto = floor(source)
+            while kept and (first := next(iter(kept))) <= upto:
+                del kept[first]
 
     def forget_newer(self, newest: int) -> None:
         """Forget the events after the newest that exists."""
-        for (_, source), calls in self._calls.items():
-            while source == EVENTS and calls and calls[-1].place > newest:
-                calls.pop()
+        kept = self._messages.get(EVENTS, {})
+        while kept and next(reversed(kept)) > newest:
+            kept.popitem()

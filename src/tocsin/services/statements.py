@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import Final, TypeAlias
 
 from pydantic import JsonValue
@@ -32,7 +31,7 @@ from ..ports import Clock, EventLog, ExecutionRow, SequenceConflict
 from ..ports.queries import ExecutionQuery
 from ..settings import Settings
 from .apply import completed
-from .calculations import Calculator, Effort, in_place
+from .calculations import Calculator, in_place
 from .jobs import Check, Job, Registry
 from .jobs.job import anything
 from .jobs.registry import TRIES, RequestName
@@ -208,10 +207,11 @@ class StatementRunner:
 
     async def _redefine(self, statement: AlterJob) -> bool:
         """Change the definition on which the change was decided; return whether it differs."""
+        connection = self.settings.execution.default_connection
         for _ in range(TRIES):
             before = await self._visible(statement.job)
             definition = await self.calculate(
-                partial(_altered, statement, before.definition, self.settings.execution.default_connection)
+                lambda _: altered(statement, before.definition, connection)  # noqa: B023 - waited for at once
             )
             if definition == before.definition:
                 (await self.rights.change())(before)
@@ -345,10 +345,6 @@ class StatementRunner:
         if not self.rights.sees(job):
             raise JobNotFound(name)
         return job
-
-
-def _altered(statement: AlterJob, before: JobDefinition, connection: str | None, _: Effort) -> JobDefinition:
-    return altered(statement, before, connection)
 
 
 class _Changed(Exception):

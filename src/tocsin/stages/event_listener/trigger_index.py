@@ -89,9 +89,7 @@ class TriggerIndex:
         """
         while True:
             progress = self._progress  # before the question: what is learned meanwhile ends the wait
-            end = await self._log.end(Stream.LEDGER)
-            if self._is_complete and (end <= self._upto or not await self._log.has_newer(*CHANGES, after=self._upto)):
-                self._upto = max(self._upto, end)  # so that the next call searches only what is newer
+            if self._is_complete and not await self._log.has_newer(*CHANGES, after=self._upto):
                 return
             await progress.wait()
 
