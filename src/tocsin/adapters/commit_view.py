@@ -359,7 +359,8 @@ class CommitView:
     async def _known_of(self, scope: str) -> "Sequence[Recorded[Message] | DecodeError]":
         if (known := self._in_memory(scope)) and self._is_unstored(known[-1].sequence):
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._settled(), SETTLES_WITHIN_S)
+                async with asyncio.timeout(SETTLES_WITHIN_S):
+                    await self._settled()
             if (known := self._in_memory(scope)) and self._is_unstored(known[-1].sequence):
                 known = [event.read_or_error() for event in await self.reads.state(scope) or ()]
         if known is not None:

@@ -192,7 +192,8 @@ class LogReader:
         assert self._chain is not None  # noqa: S101 - for the type checker: it has begun
         while (stored := await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)) is not None:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._chain.reached(stored.sequence), LOOKS_AGAIN_S)
+                async with asyncio.timeout(LOOKS_AGAIN_S):
+                    await self._chain.reached(stored.sequence)
 
     async def store(self, writes: Sequence[Append]) -> list[Written]:
         """Have the registrar store decisions; return the result of each."""
@@ -208,7 +209,8 @@ class LogReader:
                     if self._chain is not None and not self._begun.is_set():  # an outage is an error, not a wait
                         await self._of.log.next(FIRST_PARTITION, after=self._chain.head.sequence)
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.begin(), LOOKS_AGAIN_S)
+                    async with asyncio.timeout(LOOKS_AGAIN_S):
+                        await self.begin()
             return await work()
         finally:
             self._waiting -= 1

@@ -80,7 +80,8 @@ async def collect(parts: Mapping[str, Part], *, within: float = PATIENCE_S) -> l
 
     async def one(name: str, read: Part) -> Content:
         try:
-            return Content(name, await asyncio.wait_for(read(), within))
+            async with asyncio.timeout(within):
+                return Content(name, await read())
         except TimeoutError:
             return Content(name, None, f"no answer within {within:g} seconds")
         except Exception as error:  # noqa: BLE001 - a bundle is made when things are broken

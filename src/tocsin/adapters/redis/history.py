@@ -368,13 +368,12 @@ def _dead_letters(query: DeadLetterQuery) -> Pages[DeadLetterRow]:
         ids=keys.DEAD_LETTER_IDS,
         id_prefix=query.id_prefix,
         key=keys.dead_letter,
-        is_wanted=lambda stored: _has_pattern(query, stored) and _matches(query, stored, "last_error", "id"),
+        is_wanted=lambda stored: (
+            (query.pattern is None or error_pattern(stored.get("last_error", "")) == plain(query.pattern))
+            and _matches(query, stored, "last_error", "id")
+        ),
         row=dead_letter_row,
     )
-
-
-def _has_pattern(query: DeadLetterQuery, stored: Hash) -> bool:
-    return query.pattern is None or error_pattern(stored.get("last_error", "")) == plain(query.pattern)
 
 
 def _matches(query: ExecutionQuery | DeadLetterQuery, stored: Hash, error: str, name: str) -> bool:

@@ -127,9 +127,6 @@ class Trials:
             now = self._monotonic()
             self._used_until = {name: until for name, until in self._used_until.items() if until > now}
 
-    def _accounts(self, name: str) -> tuple[tuple[str, TokenBucket], ...]:
-        return ((name, OF_NAME),) if name in self._reserved else ((name, OF_NAME), (_ALL, SHARED))
-
     def _tokens(self, agent: str) -> int:
         name = name_of(agent)
         own = self._left_of(name, OF_NAME)
@@ -156,6 +153,6 @@ class Trials:
         """
         now = self._monotonic()
         self._left.clear()
-        for account, bucket in self._accounts(name):
+        for account, bucket in ((name, OF_NAME), *(() if name in self._reserved else ((_ALL, SHARED),))):
             until = bucket.used(self._used_until.get(account, float("-inf")), now, number)
             self._used_until[account] = bucket.credible(until, now)

@@ -128,7 +128,8 @@ class PodLog:
             await asyncio.sleep(_PAUSE_S)
         else:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self.has_ended.wait(), _PAUSE_S)
+                async with asyncio.timeout(_PAUSE_S):
+                    await self.has_ended.wait()
 
     def _feed(self, part: bytes) -> None:
         *ends, rest = part.split(b"\n")

@@ -107,7 +107,8 @@ class Database:
                 while not running.ended.is_set():
                     self._threads.submit(running.cancel)  # again, because it may come between two statements
                     with suppress(TimeoutError):
-                        await asyncio.wait_for(running.ended.wait(), _CANCEL_INTERVAL_S)
+                        async with asyncio.timeout(_CANCEL_INTERVAL_S):
+                            await running.ended.wait()
 
     def _failure(self, error: SQLAlchemyError, redact: Callable[[str], str]) -> BuiltinFailure:
         """Return the failure of a statement.

@@ -51,8 +51,8 @@ def is_allowed(address: Address, networks: Iterable[str]) -> bool:
     inside = _inside(address)
     if inside is not None and not is_allowed(inside, networks):
         return False
-    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        return True  # the address inside is reached
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped or address.sixtofour) is not None:
+        return True  # the address inside is reached; versions of Python differ on 6to4
     return _is_public(address) or any(address in ip_network(network) for network in networks)
 
 

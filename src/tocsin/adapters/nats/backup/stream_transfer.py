@@ -44,7 +44,8 @@ async def take_snapshot(connection: Connection, stream: str, out: BinaryIO) -> J
         answer = await connection.manage(f"STREAM.SNAPSHOT.{stream}", request)
         while True:
             try:
-                reply, body, status = await asyncio.wait_for(pieces.get(), SILENCE_S)
+                async with asyncio.timeout(SILENCE_S):
+                    reply, body, status = await pieces.get()
             except TimeoutError:
                 raise TransferFailed(f"stream {stream}: no piece came for {SILENCE_S:g} seconds. Try again.") from None
             if not body:
