@@ -117,7 +117,7 @@ async def test_follower_without_early_events_waits_for_the_store() -> None:
 
 
 async def test_reader_sees_no_event_that_is_not_stored() -> None:
-    """Its answer could be undone; a stage of the process decides on such an event, and is undone too."""
+    """An answer could be undone; a stage of the process decides on such an event, and is undone too."""
     async with storing() as (view, one, refuse):
         with telemetry.bound(stage="planner"):
             assert [recorded.message for recorded in await view.load("ledger.nightly.>")] != [one]
@@ -128,7 +128,7 @@ async def test_reader_sees_no_event_that_is_not_stored() -> None:
         assert [recorded.message for recorded in await first] == [one]
 
 
-async def test_reader_of_a_process_that_cannot_store_reads_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reader_reads_the_log_while_nothing_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commit_view, "SETTLES_WITHIN_S", 0.01)
     async with storing() as (view, one, _):
         assert [recorded.message for recorded in await view.load("ledger.nightly.>")] == [one]

@@ -161,12 +161,21 @@ async def test_missing_answer_is_reported(nats: NatsWorld, monkeypatch: pytest.M
 
 
 async def test_closed_connection_is_reported_immediately(nats: NatsWorld) -> None:
-    await nats.connection.client.close()
-
-    with pytest.raises(LogUnavailable):
-        await nats.log.publish("trigger.j", Trigger(), message_id="a")
-    with pytest.raises(LogUnavailable):
-        await nats.log.last("trigger.j")
+    """Also to a follower: a closed connection does not come back."""
+    assert nats.connection.client.connected_url is not None
+    async with connect(nats.connection.client.connected_url.geturl()) as connection:
+        log = NatsEventLog(connection, nats.names)
+        async with aclosing(log.follow(Stream.REQUESTS, after=0)) as batches:
+            await anext(batches)
+            waiting = asyncio.ensure_future(anext(batches))
+            await asyncio.sleep(0)
+            await connection.client.close()
+            with pytest.raises(LogUnavailable):
+                await waiting
+        with pytest.raises(LogUnavailable):
+            await log.publish("trigger.j", Trigger(), message_id="a")
+        with pytest.raises(LogUnavailable):
+            await log.last("public.trigger.j")
 
 
 async def test_a_follower_outlives_its_consumer(nats: NatsWorld) -> None:

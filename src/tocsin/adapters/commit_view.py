@@ -54,7 +54,7 @@ class _Feed:
     """The events that a follower has not taken yet."""
 
     def __init__(self, stream: Stream, filters: Sequence[str], since: int, *, is_early: bool = False) -> None:
-        """`since`: the number after which it gets events, of its process before they are stored if it `is_early`."""
+        """Begin after the number `since`. `is_early`: before the events of its process are stored."""
         self.is_early = is_early
         self.since = self._taken = since
         self.undone: dict[str, None] = {}
@@ -411,7 +411,7 @@ class CommitView:
         return None
 
     def _is_unstored(self, number: int | None) -> bool:
-        """Return whether an event is decided and not stored: only stages of this process may see it."""
+        """Return whether an event is not stored, and the caller is no stage."""
         return (number or 0) > self._number and telemetry.bound_value("stage") is None
 
     async def load_each(self, *scopes: str) -> Loaded:
@@ -441,7 +441,7 @@ class CommitView:
 
     async def has_newer(self, *filters: str, after: int) -> bool:
         await self._catch_up()
-        for feed in self._feeds:  # a follower's events need not be read again
+        for feed in self._feeds:  # a follower has its events
             if feed.filters == filters and feed.since <= after:
                 return feed.newest > after
         async with aclosing(self.past(subjects.any_of(filters), after=after, upto=self._number)) as events:

@@ -111,7 +111,7 @@ class Pending:
             self._turns.put_back(self._awaited.end(lambda sequence, _: position.has(sequence)))
 
     def _floor(self, source: str) -> int:
-        """Return the place of a source up to which the stages that other processes lead have taken everything."""
+        """Return the place up to which the leaders in other processes have taken a source."""
         others = (name for name, sources in self._sources.items() if source in sources and name not in self._agenda.led)
         return min((self._fold.position(name, source).floor for name in others), default=sys.maxsize)
 

@@ -181,8 +181,8 @@ async def test_skip_before_an_instant_is_noticed() -> None:
     assert reason.startswith("its wait ended before run")
 
 
-async def test_skip_before_the_definition_of_an_instant_is_right() -> None:
-    """Nobody knew of the instant: a definition holds from its request on, and this one was decided late."""
+async def test_skip_before_a_late_definition_is_right() -> None:
+    """A definition holds from its request on. If it is decided late, no stage knew of its past instants."""
     scene = Scene()
     await scene.world.define({"name": "report", "function": "f", "depends_on": [{"job": "load", "within": "2h"}]})
     scene.world.clock.advance(3_700)

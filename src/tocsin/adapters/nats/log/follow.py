@@ -120,7 +120,7 @@ async def read(
 
     Raises:
         StaleRead: for `max_lag` seconds, no consumer brought a message that the leader has.
-        LogUnavailable: for `max_lag` seconds, the server did not answer.
+        LogUnavailable: the connection was closed, or for `max_lag` seconds the server did not answer.
     """
     wire_filters = list(map(names.to_wire, filters))
     loop = asyncio.get_running_loop()
@@ -149,6 +149,8 @@ async def read(
                     progress_at = loop.time()
         except (_LostError, LogUnavailable) as error:
             READER.get()(False)  # noqa: FBT003 - a callback
+            if connection.client.is_closed:  # it never comes back
+                raise LogUnavailable(str(error)) from error
             if max_lag is not None and loop.time() - progress_at > max_lag:
                 _give_up(stream, error)
             _log.info("reader restarted", action="follow-again", stream=stream, after=str(after), reason=str(error))
