@@ -86,7 +86,7 @@ async def test_follower_stores_nothing_on_undone_events() -> None:
 
 @asynccontextmanager
 async def storing() -> AsyncIterator[tuple[CommitView, Message, Callable[[], None]]]:
-    """Yield the view of a process whose fold has a stored event and one whose commit is refused by the call."""
+    """Yield the view of a process, a stored event, and a call that refuses the commit of the next event."""
     async with MemoryWorld().running() as world:
         view = await world.log._view()
         one, two = (

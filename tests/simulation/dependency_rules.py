@@ -27,10 +27,10 @@ class _Run(NamedTuple):
     opened: int
     execution_id: str
     named: int | None
-    """The number of the definition whose schedule named it; None: a request did."""
+    """The number of the definition with its schedule; None: a request began it."""
 
     def is_named_before(self, number: int) -> bool:
-        """Return whether the log had named it before an event: what is decided later may be of any earlier time."""
+        """Return whether its definition comes before an event. A late definition may name an earlier time."""
         return self.named is not None and self.named < number
 
 
@@ -80,7 +80,7 @@ def _judge(
             if unknown:
                 yield f"{fact.execution_id} was given up before {unknown[0].execution_id} of {dependency.job} was planned"
             continue
-        # What was requested after the wait ended is no reason against it, unless the schedule named it before.
+        # A run that was requested after the end of the wait does not count, unless an earlier schedule named the run.
         known = [run for run in counted if run.opened < settled.sequence or run.is_named_before(settled.sequence)]
         if not known or known[-1].execution_id != told.execution_id:
             yield f"{fact.execution_id} rests on {told.execution_id} of {dependency.job}, whose last run is {known[-1:]}"

@@ -54,7 +54,7 @@ class _Feed:
     """The events that a follower has not taken yet."""
 
     def __init__(self, stream: Stream, filters: Sequence[str], since: int, *, is_early: bool = False) -> None:
-        """Begin after the number `since`. `is_early`: before the events of its process are stored."""
+        """`since`: the number before its first event. `is_early`: it gets events of its process before the store."""
         self.is_early = is_early
         self.since = self._taken = since
         self.undone: dict[str, None] = {}
@@ -78,8 +78,7 @@ class _Feed:
             self.changed.clear()
             await self.changed.wait()
         self.is_stored, self._taken = False, self.newest
-        events = list(self.events)
-        self.events.clear()
+        events, self.events = list(self.events), deque()
         return events
 
 
@@ -230,10 +229,9 @@ class CommitView:
         """Yield events, whether all are stored, up to which number, and undone scopes."""
         if after is None and not is_early:
             await self._settled()  # nothing is taken back from a follower that is not early
-        upto = self._number
-        feed = _Feed(stream, filters, upto, is_early=is_early)
+        feed = _Feed(stream, filters, self._number, is_early=is_early)
         with self._fed(feed):
-            takes, past = subjects.any_of(feed.filters), list[SharedEvent]()
+            takes, past, upto = subjects.any_of(feed.filters), list[SharedEvent](), feed.since
             if after is not None:
                 async for event in self.past(takes, after=after, upto=upto):
                     past.append(event)
@@ -454,7 +452,7 @@ class CommitView:
     async def get(self, subject: str, sequence: int) -> Recorded[Message] | None:
         await self._catch_up()
         known = self.fold.all_events(scope_of(subject)) or ()
-        one = next((one for one in known if one.sequence == sequence), None)
+        one = next((one for one in known if one.sequence == sequence and not self._is_unstored(sequence)), None)
         return await self.reads.get(subject, sequence) if one is None else one
 
     async def read(self, subject: str, *, after: int = 0, limit: int = 1_000) -> list[Recorded[Message]]:

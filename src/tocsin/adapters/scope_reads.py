@@ -58,7 +58,6 @@ class ReadsLog(Protocol):
 
     async def catch_up(self) -> None:
         """Wait until everything is read that is stored at this moment."""
-        ...
 
     async def store(self, writes: Sequence[Append]) -> list[Written]: ...
 

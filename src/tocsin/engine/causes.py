@@ -344,19 +344,16 @@ class Agenda:
 
         `look_again` or a new state ends it. `find` makes more alarms known.
         """
-        heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
-        if self._changed and (now >= self._find_at or any(heap[0][0] <= now for heap in heaps)):
+        heaps = [heap for stage, heap in self._heaps.items() if stage in self.led]
+        if self._changed and (now >= self._find_at or any(heap and heap[0][0] <= now for heap in heaps)):
             self.find()
             self._find_at = now if self._changed else now + FIND_EACH
             if self._changed:
                 return None  # an earlier alarm may be unknown
-            heaps = [heap for stage, heap in self._heaps.items() if heap and stage in self.led]
-        earliest: _Entry | None = None
         for heap in heaps:
             while heap and heap[0][0] <= now and not self.is_current(heap[0][3]):
                 heapq.heappop(heap)
-            if heap and heap[0][0] <= now and (earliest is None or heap[0][:3] < earliest[:3]):
-                earliest = heap[0]
+        earliest = min((heap[0] for heap in heaps if heap and heap[0][0] <= now), default=None)
         return None if earliest is None else earliest[3]
 
     def look_again(self, alarm: DeadlineCause, at: datetime) -> None:

@@ -73,8 +73,7 @@ class Pending:
             self._ripe.note(scope or subjects.scope_of(recorded.message))
         if (routes := self._routes.get(source)) is None:
             return
-        led = self._agenda.led
-        if len(led) < len(self._stages):
+        if len(led := self._agenda.led) < len(self._stages):
             self._standby.add(source, recorded)
         for stage, subscription in routes.to(recorded.subject) if led else ():
             if stage.name not in led or self._fold.position(stage.name, source).has(place):
@@ -307,7 +306,6 @@ class _Standby:
         self._messages: dict[str, dict[int, Recorded[Message]]] = {}
 
     def add(self, source: str, recorded: Recorded[Message]) -> None:
-        """Add a message after the others of its source."""
         self._messages.setdefault(source, {})[recorded.sequence] = recorded
 
     def put(self, calls: Iterable[MessageCause]) -> None:

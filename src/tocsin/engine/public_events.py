@@ -277,16 +277,16 @@ def answer_to_queued(requested: Requested, active: str | None, states: States, n
         cron_name=requested.job,
         trigger_id=requested.trigger_id,
         answer="queued",
-        code="lock_held"
-        if active is not None
-        else "dependencies_not_met"
-        if requested.plan.depends_on
-        else "quorum_not_reached",
+        code=_held_by(requested) if active is None else "lock_held",
         job_id=requested.execution_id,
         active_job_id=active,
         traceparent=_root(requested),
     )
     return _answer(answer, 0, states, now)
+
+
+def _held_by(requested: Planned) -> str:
+    return "dependencies_not_met" if requested.plan.depends_on else "quorum_not_reached"
 
 
 def answer_to_refused(letter: PoisonMessage, stored: Recorded[Message], states: States, now: datetime) -> Events | None:

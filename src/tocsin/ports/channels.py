@@ -77,7 +77,7 @@ class AgentChannel(Protocol):
         """Ask all agents to send their hold lists at once."""
 
     def roll_calls(self, receive: Callable[[], None]) -> AbstractAsyncContextManager[None]:
-        """Call `receive` for each roll call within the block."""
+        """Call `receive`, within the block, after each request of `call_roll`."""
 
 
 WEBHOOK_PATH: Final = "Tocsin-Webhook"

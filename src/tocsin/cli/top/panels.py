@@ -35,7 +35,7 @@ MAX_ROWS: Final = 200
 LOOKUPS: Final = 16
 """Executions with progress that is looked up at each read: few enough for the rate that the API allows."""
 NONE: Final = "none"
-"""The outcome of a job if none of its newest executions has ended."""
+"""The outcome of a job without an ended execution among its newest."""
 
 
 @dataclass(frozen=True, slots=True)

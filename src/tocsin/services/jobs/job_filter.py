@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from pydantic import JsonValue
 from typing_extensions import override
 
+from ...domain.definition import JobDefinition
 from ...domain.execution_record import Status
 from ...domain.identity import typed
 from ...ports import History
@@ -118,7 +119,7 @@ class SearchKeys(JobFollower):
         return found
 
     def looked_at(self, texts: Sequence[str], queue: str | None, owner: str | None) -> list["_Block"]:
-        """Return the blocks with the jobs that `candidates` looks at."""
+        """Return the blocks whose jobs `candidates` looks at."""
         return [block for block in self._blocks if block.may_have(texts, queue, owner)]
 
     @override
@@ -248,12 +249,14 @@ class JobFilter:
             (self.tag is None or self.tag in definition.tags)
             and (self.owner is None or job.owner == typed(self.owner))
             and (self.queue is None or self.queue in definition.step_queues())
-            and (
-                self.search is None
-                or any(
-                    self.search.casefold() in text.casefold()
-                    for text in (definition.name, definition.description or "", *definition.tags)
-                )
-            )
+            and (self.search is None or _mentions(definition, self.search.casefold()))
             and (self.state is None or status_of(job) == self.state)
         )
+
+
+def _mentions(definition: JobDefinition, text: str) -> bool:
+    return (
+        text in definition.name
+        or (definition.description is not None and text in definition.description.casefold())
+        or any(text in tag.casefold() for tag in definition.tags)
+    )

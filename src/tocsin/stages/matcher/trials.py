@@ -153,6 +153,7 @@ class Trials:
         """
         now = self._monotonic()
         self._left.clear()
-        for account, bucket in ((name, OF_NAME), *(() if name in self._reserved else ((_ALL, SHARED),))):
+        accounts = [(name, OF_NAME)] if name in self._reserved else [(name, OF_NAME), (_ALL, SHARED)]
+        for account, bucket in accounts:
             until = bucket.used(self._used_until.get(account, float("-inf")), now, number)
             self._used_until[account] = bucket.credible(until, now)

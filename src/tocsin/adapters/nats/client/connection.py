@@ -107,8 +107,7 @@ class Connection(Requests):
             replies = await self.request_each([messages[number] for number in pending])
             for number, reply in zip(pending, replies, strict=True):
                 results[number] = result_of(messages[number].subject, reply)
-            silent = [n for n in pending if isinstance(results[n], LogUnavailable)]
-            pending = [number for number in silent if not isinstance(results[number], NotAllowed)]
+            pending = [number for number in pending if _is_silence(results[number])]
             if not pending or loop.time() + pause >= deadline or self.client.is_closed or self.is_abandoned:
                 break
             await asyncio.sleep(pause)
@@ -192,6 +191,10 @@ class Connection(Requests):
                         raise
                 await asyncio.sleep(pause)
             return await self.ask_many(message)
+
+
+def _is_silence(result: int | Exception | None) -> bool:
+    return isinstance(result, LogUnavailable) and not isinstance(result, NotAllowed)
 
 
 def _transport(client: Client, fast_client: FastClient) -> Transport:

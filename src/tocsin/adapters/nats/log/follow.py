@@ -102,6 +102,7 @@ def follow(
 
     Raises:
         JetStreamError: the stream does not exist, or the filters overlap.
+        LogUnavailable: the connection was closed.
     """
     return read(connection, names, stream, filters, after, partial(_batch, decode, names.own_streams()))
 
