@@ -54,7 +54,7 @@ class _Feed:
     """The events that a follower has not taken yet."""
 
     def __init__(self, stream: Stream, filters: Sequence[str], since: int, *, is_early: bool = False) -> None:
-        """`since`: the number before its first event. `is_early`: it gets events of its process before the store."""
+        """Begin after the number `since`. `is_early`: take events of the process before their store."""
         self.is_early = is_early
         self.since = self._taken = since
         self.undone: dict[str, None] = {}
