@@ -177,6 +177,39 @@ def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) 
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
 
 
+def test_page_is_current_if_its_stream_opens_late(sign_in: SignIn, console: Console) -> None:
+    name = defined(console, None)
+    page = sign_in()
+    page.add_init_script(OWN_STREAM)
+    waiting: list[Route] = []
+    page.route("**/v1/events", lambda route: waiting.append(route))  # noqa: PLW0108 - a method takes no attribute
+    page.goto(f"/console/jobs/{name}")
+    expect(page.get_by_text("No execution matches.")).to_be_visible()
+    execution = console.run(name, "completed")
+    waiting.pop().continue_()
+    expect(page.get_by_role("region", name="Last runs").locator(f'a[title="{execution}"]')).to_be_visible()
+
+
+@pytest.mark.parametrize("delay", [5, 30])
+def test_page_is_current_after_a_late_history(delay: int, sign_in: SignIn, console: Console) -> None:
+    name = defined(console, None)
+    page = sign_in()
+    page.clock.install()
+    page.goto(f"/console/jobs/{name}")  # its runs follow no event of another job
+    nothing = page.get_by_text("No execution matches.")
+    expect(nothing).to_be_visible()
+    expect(page.locator(".live-live")).to_be_visible()
+    listed = re.compile(r"/v1/executions\?")
+    page.route(listed, lambda route: route.fulfill(json={"executions": [], "next": None}))
+    with page.expect_request(listed):
+        console.run(name, "completed")
+    pass_time(page, delay)
+    expect(nothing).to_be_visible()
+    page.unroute(listed)
+    pass_time(page, 45 - delay)
+    expect(nothing).to_have_count(0, timeout=10_000)
+
+
 def lose(page: Page, path: str, failure: str) -> None:
     """Lose the next answer to the requests of a path."""
     if failure == "refused":
@@ -321,7 +354,7 @@ def test_lost_stream_costs_one_request(sign_in: SignIn, console: Console) -> Non
     expect(page.get_by_role("region", name="Events", exact=True)).to_contain_text("completed")
     assert len(sent) == 1
     page.evaluate("window.source.onopen()")
-    pass_time(page, 20)
+    pass_time(page, 9)
     assert len(sent) == 2
 
 

@@ -2,11 +2,12 @@
 //
 // A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. The
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
-// last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded once more SETTLE_MS after
-// the last event, because the history follows the log with a delay. After a lost stream it is loaded once, at a random
-// moment, because all pages of all readers lose it together. After a failure that may pass, a page is loaded again too,
-// after `Retry-After` at the earliest; after the interval of what is loaded at intervals, or when the stream is back, at the
-// latest. So a page is current within seconds after the server is back, however long it was away.
+// last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded again after each of
+// SETTLE_MS since the last event, because the history follows the log with a delay that grows under load. Once the stream is
+// open, for the first time or after it was lost, a page is loaded as after an event, but later by a random factor, because
+// all pages of all readers lose it together. After a failure that may pass, a page is loaded again too, after `Retry-After`
+// at the earliest; after the interval of what is loaded at intervals, or when the stream is back, at the latest. So a page
+// is current within seconds after the server is back, however long it was away.
 //
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
@@ -17,14 +18,13 @@ import { follow } from "./stream.js";
 
 const REST_MS = 1000;
 const REST_SHARE = 9;
-const SETTLE_MS = 2500;
+const SETTLE_MS = [2500, 10_000, 40_000];
 const RECONNECT_MS = 5000;
 const POLL_MS = 15_000; // for callers without the event stream
 const listeners = new Set();
 const watchers = new Set();
 const resources = new Set();
 let end = null; // of the stream that is followed
-let wasOpen = false;
 let isPermitted = true;
 let session = "";
 let state = "connecting";
@@ -57,9 +57,7 @@ function connect() {
 
 function opened() {
   tell("live");
-  // Events may have passed meanwhile.
-  if (wasOpen) for (const refresh of resources) refresh();
-  wasOpen = true;
+  for (const refresh of resources) refresh(); // events may have passed since a page was loaded
 }
 
 function lost(isOver) {
@@ -181,16 +179,22 @@ export function useResource(url, { concerns = null, every = 0, needs = () => tru
       if (document.hidden) isStale ||= isLive; // it hears nothing until it is shown
       else if (isStale) refresh();
     };
-    const settle = (delay) => {
+    const settle = ([delay, ...later]) => {
       clearTimeout(settling);
-      settling = setTimeout(refresh, delay);
+      settling = setTimeout(() => {
+        refresh();
+        if (later.length) settle(later.map((next) => next - delay));
+      }, delay);
     };
     again.current = refresh;
     const changed = () => {
       refresh();
       settle(SETTLE_MS);
     };
-    const reopened = () => (isLive || failures.current > 0) && settle(SETTLE_MS * (1 + Math.random()));
+    const reopened = () => {
+      const spread = 1 + Math.random();
+      if (isLive || failures.current > 0) settle(SETTLE_MS.map((delay) => delay * spread));
+    };
     const stop = isLive ? listen((type, stored) => wanted.current.concerns?.(type, stored) && changed()) : () => {};
     resources.add(reopened);
     const repeat = interval ? setInterval(() => wanted.current.isNeeded && refresh(), interval) : null;
