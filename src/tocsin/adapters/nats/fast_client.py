@@ -16,6 +16,7 @@ with the setting `nats.fast_client: off`, `client.transport.PublicTransport` tak
 `tests/conformance/test_fast_headers.py` and `test_inline_delivery.py` compare the results with those of nats-py.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -37,6 +38,8 @@ _T = TypeVar("_T")
 
 _LARGE_BACKLOG_BYTES: Final = 1_000_000
 """If more bytes wait to be written, `send` waits until they are."""
+_FULL_BUFFER_BYTES: Final = 65_536
+"""If the connection has more bytes to send, the client's own task writes, which waits for it."""
 PRIVATE_NAMES: Final = (
     "_flush_pending",
     "_flush_queue",
@@ -49,6 +52,7 @@ PRIVATE_NAMES: Final = (
     "_remove_sub",
     "_sid",
     "_status",
+    "_transport",
 )
 """The names of a client that this module uses."""
 
@@ -133,6 +137,7 @@ class FastTransport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._has_written = False
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages as `Client.publish` does, in one write, and call it in every unusual case."""
@@ -190,8 +195,24 @@ class FastTransport:
         client.stats["out_bytes"] += bodies
         if client._pending_data_size > _LARGE_BACKLOG_BYTES:
             await client._flush_pending(force_flush=True)
-        elif queue.empty():
+        elif queue.empty() and not self._write():
             await client._flush_pending()
+
+    def _write(self) -> bool:
+        """Write what is pending at once, unless something was written in this turn of the loop; return whether it is written."""
+        client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
+        if self._has_written or writer is None or client._status != Client.CONNECTED:
+            return False
+        if writer.transport.is_closing() or writer.transport.get_write_buffer_size() > _FULL_BUFFER_BYTES:
+            return False
+        self._has_written = True
+        asyncio.get_running_loop().call_soon(self._next_turn)
+        writer.writelines(client._pending)
+        client._pending, client._pending_data_size = [], 0
+        return True
+
+    def _next_turn(self) -> None:
+        self._has_written = False
 
 
 def _command(message: Outgoing) -> bytes | None:
