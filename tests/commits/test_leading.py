@@ -330,7 +330,7 @@ async def test_leader_whose_clock_slept_begins_no_second_term(world: Given) -> N
     one = await world.start("one")
     one.tasks.pop().cancel()  # it renews nothing, and counts no time
     for election in one.elections.values():
-        election._until = float("inf")
+        election.until = float("inf")
     await world.start("two")
     await world.clock.run(2 * TTL)
     assert await world.control() == ["began by one", "began by two", "left by one"]

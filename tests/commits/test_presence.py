@@ -121,13 +121,17 @@ def test_unreadable_log_event_is_from_a_newer_version() -> None:
 
 class Lease:
     def __init__(self) -> None:
-        self.is_leading = False
+        self.until = float("-inf")
+
+    @property
+    def is_leading(self) -> bool:
+        return self.until > 0
 
     async def run_once(self) -> None:
-        self.is_leading = True
+        self.until = float("inf")
 
     async def release(self) -> None:
-        self.is_leading = False
+        self.until = float("-inf")
 
 
 async def test_blind_leader_gives_its_leases_up() -> None:

@@ -106,7 +106,7 @@ async def test_expired_lease_still_in_the_log_is_renewed(world: World) -> None:
     """As after an election: the renewal was stored, and its answer came when the lease would have been over."""
     one, other = candidate(world), candidate(world, "b")
     await one.run_once()
-    one._until = world.clock.monotonic()
+    one.until = world.clock.monotonic()
     leading = [one.is_leading]
     await one.run_once()
     world.clock.advance(14)

@@ -176,7 +176,8 @@ class CommitLoop:
     def receive(self, bodies: Iterable[StoredBody]) -> None:
         """Take messages of the log, in their order; `run_once` folds them."""
         self._arrived += bodies
-        self._changed.set()
+        if self._arrived and self._arrived[-1].sequence > self._chain.head.sequence:  # not what this process stored
+            self._changed.set()
 
     def fold_received(self) -> None:
         """Fold the commits among the received messages."""
@@ -306,10 +307,10 @@ class CommitLoop:
         while True:
             self._changed.clear()
             await self._write_turns.hold_back(self.fold_received)
-            while await self.run_once():
+            if await self.run_once():
                 await asyncio.sleep(0)  # a log in memory does not wait
-                await self._write_turns.hold_back(self.fold_received)
-            await self._wait()
+            else:
+                await self._wait()
 
     async def _wait(self) -> None:
         """Wait for something to decide on."""
@@ -457,7 +458,7 @@ class CommitLoop:
             decider.decide_alone(pending.suspect, now)
             return True
         is_reading = self._must_read or self.intake.is_reading
-        has_deaths = any(self.fold.terms(stage).deaths for stage in self.agenda.led)
+        has_deaths = self._leadership.has_deaths
         until = self._steady() + MAX_DECIDING_S
         while not self._is_full(decider.batch):
             if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:

@@ -57,7 +57,8 @@ class LeaderElection:
         self._ttl = ttl
         self._renew_interval = renew_interval
         self._revision = 0
-        self._until = _NEVER
+        self.until = _NEVER
+        """The monotonic time up to which this candidate certainly holds the lease."""
         self._is_known_to_lead = False
         self._is_last_resort = False
         self._reported_at = _NEVER
@@ -72,7 +73,7 @@ class LeaderElection:
 
         The time to live counts from before the request was sent, on a clock that never steps back.
         """
-        return self._clock.monotonic() < self._until
+        return self._clock.monotonic() < self.until
 
     async def time(self) -> datetime | None:
         """Return the time (UTC) up to which this leader may decide.
@@ -83,7 +84,7 @@ class LeaderElection:
         """
         if not self.is_leading:
             return None
-        if not self._time.is_credible and not self._is_last_resort:
+        if self._time.credible() is None and not self._is_last_resort:
             try:
                 await self._time.check()
             except LogUnavailable:
@@ -111,9 +112,9 @@ class LeaderElection:
         """Try to acquire the lease, or renew it; or stand aside because of the clock."""
         self._log_change()  # the lease may have ended while this process slept
         try:
-            if not self.is_leading or not self._time.is_credible:
+            if not self.is_leading or self._time.credible() is None:
                 await self._time.check()
-            if self._time.is_credible:
+            if self._time.credible() is not None:
                 await self._stand()
                 await self._time.check()  # after the renewal, so that a slow reply does not cost the lease
             if self._time.is_wrong:
@@ -148,7 +149,7 @@ class LeaderElection:
         try:
             await self._put(expect=self._revision if self.is_leading else 0)
         except SequenceConflict:
-            self._until = _NEVER
+            self.until = _NEVER
             await self._take_stored_lease()
 
     async def _put(self, *, expect: int) -> None:
@@ -161,7 +162,7 @@ class LeaderElection:
         }
         body = json.dumps(value).encode()
         self._revision = await self._projections.put(Bucket.LEADER, self._key, body, expect=expect, ttl=self._ttl)
-        self._until = sent_at + self._ttl
+        self.until = sent_at + self._ttl
 
     async def _take_stored_lease(self) -> None:
         """Take the stored lease if it is this candidate's, or overdue.
@@ -232,7 +233,7 @@ class LeaderElection:
         try:
             await self._put(expect=self._revision)
         except SequenceConflict:
-            self._until = _NEVER
+            self.until = _NEVER
             return False
         return True
 
@@ -264,7 +265,7 @@ class LeaderElection:
         self._is_last_resort = False
         if not self.is_leading:
             return
-        self._until, self._is_known_to_lead = _NEVER, False
+        self.until, self._is_known_to_lead = _NEVER, False
         try:
             await self._projections.remove(Bucket.LEADER, self._key, expect=self._revision)
         except (SequenceConflict, LogUnavailable):

@@ -57,6 +57,8 @@ class Pending:
         """The places that a stage has seen and not taken, by stage and source."""
         self._seen: dict[str, int] = {}
         """The newest place of each source."""
+        self._has_moved = True
+        """Whether a place was seen or closed since nothing was to be taken."""
         self._awaited = AwaitedChanges()
 
     def arrive(
@@ -67,6 +69,7 @@ class Pending:
         `is_own`: an event that this process decided, and that is not stored. `scope`: the scope of an event, if it is known.
         """
         place = recorded.sequence
+        self._has_moved = True
         if place > self._seen.get(source, 0):
             self._seen[source] = place
         if source == EVENTS and self._fold.waiting.entries:
@@ -174,7 +177,7 @@ class Pending:
             return self._ripe.is_open(cause.waits)
         key = cause.key
         if is_taken := self._fold.position(*key).has(cause.place):
-            self._untaken[key].close(cause.place)  # by another process
+            self.close(cause)  # by another process
         return not is_taken
 
     def bring_forward(self) -> None:
@@ -186,6 +189,7 @@ class Pending:
 
     def close(self, call: MessageCause) -> None:
         """Note that the place of a message was decided."""
+        self._has_moved = True
         self._untaken[call.key].close(call.place)
 
     def taken(self) -> dict[str, dict[str, Taken]]:
@@ -194,6 +198,8 @@ class Pending:
         They are all places that it saw, except the open places.
         """
         taken: dict[str, dict[str, Taken]] = {}
+        if not self._has_moved:
+            return taken
         for stage in self._stages:
             if stage.name not in self._agenda.led:
                 continue
@@ -201,6 +207,7 @@ class Pending:
                 untaken = self._untaken_of((stage.name, source))
                 if ranges := untaken.ranges(self._seen[source], self._fold.position(stage.name, source)):
                     taken.setdefault(stage.name, {})[source] = Taken(ranges)
+        self._has_moved = bool(taken)
         return taken
 
     def keep(self, stage: str, source: str) -> None:
@@ -273,6 +280,7 @@ class Pending:
                     self._turns.add(call)
                     self._untaken_of(call.key).add(call.place)
         self._standby.forget_taken(self._floor)
+        self._has_moved = True
         if gained:
             self.look()
 

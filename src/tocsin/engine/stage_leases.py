@@ -70,7 +70,8 @@ class StageLeases:
         """The stages with leases that this process certainly holds."""
         if self.is_leaving:
             return frozenset()
-        return frozenset(stage for stage in self._entered if self._elections[stage].is_leading)
+        now = self._clock.monotonic()
+        return frozenset(stage for stage in self._entered if now < self._elections[stage].until)
 
     async def time(self) -> datetime | None:
         """Return the time (UTC) up to which this process may decide.
