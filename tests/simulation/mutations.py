@@ -26,13 +26,13 @@ from tocsin.stages.matcher.end_notices import EndNotices
 from tocsin.stages.matcher.fetch_server import FetchServer
 from tocsin.stages.matcher.followed_tasks import FollowedTasks
 from tocsin.stages.matcher.http_workers import HttpWorkers
-from tocsin.stages.matcher.limited_hand_over import LimitedHandOver
 from tocsin.stages.matcher.operator_decisions import OperatorDecisions
 from tocsin.stages.matcher.owner_candidates import OwnerCandidates
 from tocsin.stages.matcher.owners import Owners
 from tocsin.stages.matcher.purges import Purges
 from tocsin.stages.matcher.queue_rates import QueueRates
 from tocsin.stages.matcher.stage import Matcher
+from tocsin.stages.matcher.task_sender import LimitedHandOver
 from tocsin.stages.mq_bridge import MqBridge
 from tocsin.stages.recorder.stage import Recorder
 from tocsin.stages.retrier import Retrier

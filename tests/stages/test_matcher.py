@@ -4,7 +4,7 @@ import asyncio
 import json
 import tracemalloc
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
@@ -39,7 +39,7 @@ from tocsin.domain.token_bucket import TokenBucket
 from tocsin.engine import agent_memory
 from tocsin.engine.clock_guard import ClockGuard
 from tocsin.engine.leader_election import LeaderElection
-from tocsin.ports import LogUnavailable
+from tocsin.ports import HandOver, LogUnavailable
 from tocsin.services.agents import backlogs
 from tocsin.services.namespaces import Namespaces
 from tocsin.settings import Queue, QueueRate
@@ -386,6 +386,14 @@ async def test_fetch_is_served_between_waves(hall: Hall, monkeypatch: pytest.Mon
         agent.receive(message)
         matcher.receive_fetch(json.dumps({**fetch, "identity": "ada"}).encode())
 
+    hand_over = hall.channel.hand_over
+
+    async def deliver(tasks: Sequence[HandOver]) -> Sequence[HandOver]:
+        refused = await hand_over(tasks)
+        await settle()
+        return refused
+
+    monkeypatch.setattr(hall.channel, "hand_over", deliver)
     for _ in range(3):
         await hall.trigger()
     async with hall.channel.tasks("mail-1", ONE, fetch_on_arrival):

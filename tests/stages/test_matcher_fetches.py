@@ -228,9 +228,11 @@ async def test_two_leaders_keep_a_limit_for_fetches(desk: Desk) -> None:
         await desk.hall.world.trigger("narrow", message_id=f"n{_}")
     await desk.hall.world.run(desk.hall.world.planner)
     await settle()
-    fetching = [desk.fetching(limit=2) for _ in range(2)]
+    fetching = [desk.fetching(limit=2, wait=5.0) for _ in range(2)]
     await settle()
     await asyncio.gather(*(matcher.run_once() for matcher in desk.hall.matchers))
+    await desk.hall.work()
+    await desk.hall.passes(5.0)  # for a fetch that gets none
     held = [one for each in fetching for one in await desk.answered(each)]
     await desk.hall.work()
     assert len(held) == 2

@@ -13,7 +13,7 @@ from ...ports import AgentChannel, Clock
 from .agents import SILENCE_S, HeardAgent, HeardAgents, HeldTasks
 from .claims import Releases
 from .end_notices import EndNotices
-from .limited_hand_over import LimitedHandOver
+from .task_sender import LimitedHandOver
 from .trials import Trials
 
 AT_ONCE: Final = 256

@@ -42,12 +42,11 @@ from .fetches import Fetches
 from .followed_tasks import FollowedTasks
 from .http_workers import HttpWorkers
 from .last_heartbeats import LastHeartbeats
-from .limited_hand_over import LimitedHandOver
 from .operator_decisions import OperatorDecisions
 from .owners import Owners
 from .purges import Purges
 from .queue_rates import QueueRates, rates_of
-from .task_sender import TaskSender
+from .task_sender import LimitedHandOver, TaskSender
 from .trials import Trials
 
 AT_ONCE: Final = 256
@@ -277,7 +276,7 @@ class Matcher:
             self._trials.begin(admitted, trials, stored)
         claims = [claim for _, claim in stored]
         await self._hand_over.stored(claims, upto=self._upto)
-        return bool(claims)
+        return bool(claims) and len(self.board) > 0
 
     async def _room(self) -> dict[str, int]:
         """Return the number of tasks that may start in limited queues: none in paused queues.

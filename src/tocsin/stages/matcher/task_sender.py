@@ -9,11 +9,12 @@ from ...domain import ids
 from ...domain.agent import Assignment
 from ...domain.json_codec import written
 from ...domain.open_task import StepKey
-from ...domain.task_board import AgentClaim
+from ...domain.task_board import AgentClaim, TaskBoard
 from ...ports import AgentChannel, Clock, HandOver
 from .agents import HeardAgents
 from .claims import Releases
 from .last_heartbeats import LastHeartbeats
+from .owners import Owners
 
 _log = telemetry.get_logger("tocsin.matcher")
 
@@ -40,6 +41,8 @@ class TaskSender:
 
     async def send(self, claims: Sequence[AgentClaim]) -> None:
         """Send claimed tasks to their agents, with what earlier attempts sent last."""
+        if not claims:
+            return
         heartbeats = await self._heartbeats.of(claims)
         too_large = await self._send(claims, heartbeats)
         if any(claim.task.key in heartbeats for claim in too_large):
@@ -76,3 +79,42 @@ class TaskSender:
             heartbeat=heartbeat,
             epoch=claim.epoch,
         )
+
+
+class LimitedHandOver:
+    """Hands over claims; releases those beyond their limit, or of an earlier owner.
+
+    Another matcher may believe that it leads, and claim at the same time. The log has one order, so in the fold up to a
+    claim each matcher finds the same earlier claims.
+    """
+
+    def __init__(self, board: TaskBoard, owners: Owners, releases: Releases, sender: TaskSender) -> None:
+        self._board = board
+        self._owners = owners
+        self._releases = releases
+        self._sender = sender
+        self._unread: list[AgentClaim] = []
+        """Claims with a limit that the fold may not have reached yet."""
+
+    async def stored(self, claims: Sequence[AgentClaim], *, upto: int) -> None:
+        """Hand over claims without a limit or an owner; others wait for the fold.
+
+        `upto`: the sequence up to which the log is folded.
+        """
+        contested = {claim.sequence for claim in claims if self._board.is_contested(claim.task)}
+        await self._sender.send([claim for claim in claims if claim.sequence not in contested])
+        self._unread += (claim for claim in claims if claim.sequence in contested)
+        await self.read_back(upto=upto)
+
+    async def read_back(self, *, upto: int) -> None:
+        """Hand over the claims that the fold has reached."""
+        reached = [claim for claim in self._unread if claim.sequence <= upto]
+        self._unread = [claim for claim in self._unread if claim.sequence > upto]
+        await self.send([claim for claim in reached if self._board.claim_of(*claim.task.key) is claim])
+
+    async def send(self, claims: Sequence[AgentClaim]) -> None:
+        """Hand over claims that the fold has reached, unless they must be released."""
+        beyond = [claim for claim in claims if self._board.is_beyond_limit(claim) or self._owners.is_outdated(claim)]
+        for claim in beyond:
+            await self._releases.release(claim, "handed_back")
+        await self._sender.send([claim for claim in claims if claim not in beyond])
