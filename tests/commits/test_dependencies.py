@@ -217,7 +217,7 @@ def past_runs(work: Work) -> PastRuns:
     log, clock = work.installation.log, work.installation.clock
     buckets = InMemoryProjections(clock)
     view = CommitView(log, 0, SEAL, Snapshots(buckets, b""))
-    view.proposals, view.fold = work.process.loop, work.fold
+    view.loop, view.fold = work.process.loop, work.fold
     view.begin(work.process.chain, work.process.chain.head.number)
 
     async def end() -> int:

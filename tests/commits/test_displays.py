@@ -33,7 +33,7 @@ class Scene:
 
     def other(self) -> LockDisplay:
         """The display of another process."""
-        view: Any = SimpleNamespace(fold=self.work.fold)
+        view: Any = SimpleNamespace(loop=self.work.process.loop)
         log: Any = None  # the test hands it the events
         return LockDisplay(view, "lock_keeper", log, self.projections, self.clock)
 

@@ -36,7 +36,6 @@ from tocsin.domain.events import (
 )
 from tocsin.engine import edge
 from tocsin.engine.asked import Asked
-from tocsin.engine.causes import Proposals
 from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.fold import LEDGER
 from tocsin.engine.kinds import ENTRY, EXECUTION
@@ -335,7 +334,7 @@ class Edge:
 
     def __init__(self) -> None:
         self.work, self.seen = Work(), list[bool]()
-        self.proposals: Proposals = self.work.process.loop
+        self.loop = self.work.process.loop
         clock = self.work.installation.clock
         self.log, self.projections = InMemoryEventLog(clock), InMemoryProjections(clock)
         self.decisions = EdgeDecisions(self, Sources(self.log, self.projections, clock))

@@ -22,7 +22,6 @@ from tocsin.bootstrap.commit_process import PARTITION, CommitProcess
 from tocsin.domain.definition import JobDefinition
 from tocsin.domain.events import Completed, Defined, Trigger
 from tocsin.engine import leadership
-from tocsin.engine.causes import Proposals
 from tocsin.engine.commit_loop import CommitLoop
 from tocsin.engine.commit_writer import Chain
 from tocsin.engine.fold import Fold
@@ -35,7 +34,7 @@ KEY = b"k" * 32
 
 
 class Watching(NobodyWatches):
-    proposals: Proposals
+    loop: CommitLoop
     fold: Fold
     is_folding: bool = False
     chain: Chain | None = None

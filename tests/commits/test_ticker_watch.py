@@ -45,7 +45,7 @@ class Watched:
         self.work = Work()
         self.clock = self.work.installation.clock
         self.projections = InMemoryProjections(self.clock)
-        view: Any = SimpleNamespace(proposals=self.work.process.loop, fold=self.work.fold)
+        view: Any = SimpleNamespace(loop=self.work.process.loop)
         log: Any = None  # only missed instants are read
         self.watch = TickerWatch(view, log, self.projections, self.clock, heartbeat)
 
@@ -146,7 +146,7 @@ def metrics(instruments: InMemoryMetricReader) -> InMemoryMetricReader:
 @pytest.mark.parametrize("leads", [True, False])
 async def test_leader_logs_and_counts_what_was_missed(metrics: InMemoryMetricReader, *, leads: bool) -> None:
     world = World()
-    view: Any = SimpleNamespace(proposals=SimpleNamespace(leads=lambda _: leads))
+    view: Any = SimpleNamespace(loop=SimpleNamespace(leads=lambda _: leads))
     watch = TickerWatch(view, world.log, world.projections, world.clock, None)
     with capture_logs() as lines:
         reporting = asyncio.create_task(watch.report_missed())

@@ -57,14 +57,14 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "send effects before the commit is stored",
         CommitLoop._store,
-        "    appended = await self._writer.append(draft)\n",
-        "    await self._on_effects(batch.effects)\n    appended = await self._writer.append(draft)\n",
+        "    appended = await self.writer.append(draft)\n",
+        "    await self._on_effects(batch.effects)\n    appended = await self.writer.append(draft)\n",
     ),
     bug(
         "answer proposals before the commit is stored",
         CommitLoop._store,
-        "    appended = await self._writer.append(draft)\n",
-        "    batch.settle()\n    appended = await self._writer.append(draft)\n",
+        "    appended = await self.writer.append(draft)\n",
+        "    batch.settle()\n    appended = await self.writer.append(draft)\n",
     ),
     bug(
         "lose the rest of a cascade that is cut",
@@ -101,13 +101,13 @@ ENGINE_MUTATIONS: Final[tuple[Mutation, ...]] = (
     bug(
         "decide on an answer before the fold caught up",
         EdgeDecisions.apply,
-        "await self._view.proposals.catch_up()",
+        "await self._view.loop.writer.catch_up()",
         "pass",
     ),
     bug(
         "show a definition by a fold that lags",
         EdgeDecisions._read,
-        "await self._view.proposals.catch_up()",
+        "await self._view.loop.writer.catch_up()",
         "pass",
     ),
     bug("replace a definition without its revision", EdgeDecisions._make, "value, expect=expect)", "value)"),

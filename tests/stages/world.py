@@ -60,7 +60,7 @@ class World:
         """Held by the process that decides, so that no process is refused."""
         self.view = CommitView(self.commits, PARTITION, SEAL, Snapshots(self.projections, KEY))
         self.parts = Process(self, (), self.view)
-        self.view.fold, self.view.is_folding, self.view.proposals = self.parts.fold, True, self.parts.loop
+        self.view.fold, self.view.is_folding, self.view.loop = self.parts.fold, True, self.parts.loop
         self.view.begin(self.parts.chain, 0)
         self.log = WorldLog(self.inputs, self.view)
         commits, archive = (

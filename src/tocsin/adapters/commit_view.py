@@ -19,7 +19,8 @@ from ..domain.commit import Commit, CommitEvent, Seal
 from ..domain.events import Dispatched, Message, Recorded, Voided
 from ..domain.log_events import LeaderChange
 from ..engine.broken_keys import Broken
-from ..engine.causes import Proposals, Routes
+from ..engine.causes import Routes
+from ..engine.commit_loop import CommitLoop
 from ..engine.commit_writer import Chain
 from ..engine.fold import Fold
 from ..engine.snapshots import Snapshots
@@ -85,7 +86,7 @@ class _Feed:
 class CommitView:
     """Implement the part of `ports.EventLog` for streams of decisions."""
 
-    proposals: Proposals
+    loop: CommitLoop
     reader: ReadsLog | None = None
     """The reader of a process without stages; None: its loop reads the log."""
 
@@ -322,7 +323,7 @@ class CommitView:
         # Until the follower forgets the undone events, other events may have their numbers.
         undone = {scope for feed in self._feeds for scope in (*feed.undone, *feed.handed)}
         stored = [
-            self.proposals.propose(by, write.events, expect=NEVER if scope in undone else write.expect)
+            self.loop.propose(by, write.events, expect=NEVER if scope in undone else write.expect)
             for scope, write in zip(filter(None, scopes), appends, strict=True)
         ]
         written: list[Written] = []

@@ -21,7 +21,7 @@ from ..archive.log_archive import LogArchive
 from ..domain.commit import FIRST_KEY, FIRST_PARTITION, FORMAT, LogHead, Seal, UnknownFormat
 from ..domain.events import Message, Recorded
 from ..engine.broken_keys import StoredEvent
-from ..engine.causes import Alarm, Proposals
+from ..engine.causes import Alarm
 from ..engine.change_requests import CHANGES, REGISTRAR, ChangeRequests
 from ..engine.clock_guard import ClockGuard
 from ..engine.commit_loop import CommitLoop
@@ -50,7 +50,7 @@ from .log_reader import LogReader, LogStarts, ReadLog, Start, until_answered
 class View(Watcher, Protocol):
     """Shows the events of commits to parts that read them by themselves."""
 
-    proposals: Proposals
+    loop: CommitLoop
     fold: Fold
     is_folding: bool
 
@@ -152,7 +152,7 @@ class CommitProcess:
         async with self._turns.asked(turns.take), asyncio.TaskGroup() as group:
             fold = partial(self._fold, stages, partial(self._fold_from, stages, view, group, turns, leading))
             loop, leases, following = await until_answered(fold, self._clock, "the process waits")
-            view.proposals = self.folding = loop
+            view.loop = self.folding = loop
             self.has_folded.set()
             readers = [self._read(loop, _filters(stages, stream), stream) for stream in sorted(loop.streams)]
             running = group.create_task(loop.run())
@@ -262,7 +262,7 @@ class CommitProcess:
             loop.head.number,
             loop.fold.floor,
             streams,
-            loop.unanswered,
+            loop.writer.unanswered,
             self._readers.lost,
         )
 

@@ -1,6 +1,5 @@
 """The causes of decisions: messages that stages subscribed to, deadlines of states, and proposals."""
 
-import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 import msgspec
 
 from .. import subjects, telemetry
-from ..domain.commit import LogHead
 from ..domain.events import InvalidMessage, Message, Recorded
 from ..domain.log_events import LogEvent, Waits
 from ..domain.text import utc_text
@@ -20,7 +18,7 @@ from .asked import Asked, Promised
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
-from .step import Send, Step
+from .step import Send
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -152,51 +150,6 @@ class Alarm(Protocol):
 
     def cancel(self) -> None:
         """Let it not come."""
-        ...
-
-
-class Proposals(Protocol):
-    """Has decisions stored with the next commit."""
-
-    def propose(self, by: str, events: Sequence[Message], *, expect: int) -> "asyncio.Future[tuple[int, ...]]":
-        """Return the numbers of the events once they are stored.
-
-        Raises (in the future):
-            SequenceConflict: the scope has an event after the number `expect`.
-        """
-        ...
-
-    def ask(self, asked: Asked) -> "asyncio.Future[Step]":
-        """Have a decision made; return it once its events are stored."""
-        ...
-
-    def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
-        """Have an event of the log itself stored with the next commit."""
-        ...
-
-    @property
-    def head(self) -> LogHead:
-        """The place up to which this process read the log."""
-        ...
-
-    async def catch_up(self) -> None:
-        """Wait until the fold has everything that is stored at this moment.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
-        ...
-
-    def is_late(self, stage: str) -> bool:
-        """Return whether a deadline of a stage is over for some seconds, and not decided."""
-        ...
-
-    def look(self) -> None:
-        """Find all deadlines of states again."""
-        ...
-
-    def leads(self, stage: str) -> bool:
-        """Return whether this process decides for a stage."""
         ...
 
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Protocol
 
 from .. import subjects, telemetry
 from ..domain.commit import FORMAT, Commit, LogHead, Taken
@@ -109,7 +109,7 @@ class CommitLoop:
         self.fold = fold
         fold.stages = frozenset(stage.name for stage in stages)
         self._stages = stages
-        self._writer = writer
+        self.writer = writer
         self._chain: Chain = writer.chain
         self._clock = clock
         self._name = name
@@ -209,14 +209,6 @@ class CommitLoop:
         return self._chain.heads.shown(self._chain.newest, self.fold.heads) if self.agenda.led else None
 
     @property
-    def unanswered(self) -> tuple[str, float] | None:
-        """The reason why a commit is not answered, and the seconds since it was sent.
-
-        None: no commit waits for an answer.
-        """
-        return self._writer.unanswered
-
-    @property
     def log_bytes(self) -> int:
         """The bytes of the messages of the log that were read."""
         return self.places.log_bytes
@@ -241,14 +233,6 @@ class CommitLoop:
         self.pending.proposals.append(asked)
         self._changed.set()
         return asked.stored
-
-    async def catch_up(self) -> None:
-        """Wait until the fold has everything that is stored at this moment.
-
-        Raises:
-            LogUnavailable: the log did not answer.
-        """
-        await self._writer.catch_up()
 
     def is_late(self, stage: str) -> bool:
         """Return whether a deadline of a stage is over for some seconds, and not decided."""
@@ -315,11 +299,12 @@ class CommitLoop:
     async def _wait(self) -> None:
         """Wait for something to decide on."""
         since = self._decider.batch.since
-        times = [None if since is None else since + RIDES_FOR]
-        # No deadline is decided until the streams are read: one that is due is no reason to wake up.
-        times.append(self._ask_again_at if self.intake.is_reading else self.pending.next_at)
-        if self.agenda.unknown:
-            times.append(self._look_at_unknown)
+        times = [
+            None if since is None else since + RIDES_FOR,
+            # No deadline is decided until the streams are read: one that is due is no reason to wake up.
+            self._ask_again_at if self.intake.is_reading else self.pending.next_at,
+            self._look_at_unknown if self.agenda.unknown else None,
+        ]
         until = min((at for at in times if at is not None), default=None)
         now = await self._leadership.time() or self._leadership.now()  # a leader of last resort has an earlier clock
         if until is None or self._is_blind:
@@ -381,7 +366,7 @@ class CommitLoop:
             events=batch.events,
             format_=self._newest_format(),
         )
-        appended = await self._writer.append(draft)
+        appended = await self.writer.append(draft)
         self._decider.batch = Batch()
         if appended.sequence is None:
             self._undo(batch)
@@ -392,8 +377,8 @@ class CommitLoop:
                 self.places.note_boundary()
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
+            batch.settle()  # first of all, the matcher hands over what it proposed to claim
             self._watcher.explode(Shown(self._decider.first, at, batch.events, batch.recorded, is_own=True))
-            batch.settle()
             self._leadership.settle()
         for _, commit in appended.others:
             self.apply(commit)
@@ -490,3 +475,9 @@ class CommitLoop:
             or len(batch.events) >= MAX_EVENTS
             or batch.size >= MAX_EVENT_BYTES
         )
+
+
+class HasLoop(Protocol):
+    """The view of a process on its loop, once the loop runs."""
+
+    loop: CommitLoop

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -23,9 +23,8 @@ from ..domain.lock import Lock
 from ..domain.text import utc_text
 from ..ports import Clock, EventLog, LogUnavailable, Projections
 from ..subjects import Bucket, Stream
-from .causes import Proposals
+from .commit_loop import HasLoop
 from .daily_quotas import use_scope
-from .fold import Fold
 
 INTERVAL_S: Final = 1.0
 """Time between two updates of a display, and before a follower goes on after an outage."""
@@ -41,13 +40,6 @@ _FILTERS: Final = (
 )
 
 _log = telemetry.get_logger("tocsin.stages")
-
-
-class HasFold(Protocol):
-    """The view of a process on its fold, and on its loop."""
-
-    proposals: Proposals
-    fold: Fold
 
 
 async def news(
@@ -75,11 +67,11 @@ async def news(
         await clock.sleep(INTERVAL_S)
 
 
-async def _keep(view: HasFold, stage: str, clock: Clock, show: Callable[[], Awaitable[None]]) -> None:
+async def _keep(view: HasLoop, stage: str, clock: Clock, show: Callable[[], Awaitable[None]]) -> None:
     """Update a display until cancelled, while this process leads a stage."""
     while True:
         await clock.sleep(INTERVAL_S)
-        if not view.proposals.leads(stage):
+        if not view.loop.leads(stage):
             continue
         try:
             await show()
@@ -90,7 +82,7 @@ async def _keep(view: HasFold, stage: str, clock: Clock, show: Callable[[], Awai
 class DailyUseDisplay:
     """Shows the daily use of namespaces in the bucket `queues`."""
 
-    def __init__(self, view: HasFold, stage: str, projections: Projections, clock: Clock) -> None:
+    def __init__(self, view: HasLoop, stage: str, projections: Projections, clock: Clock) -> None:
         """`stage`: the stage whose leader writes."""
         self._view = view
         self._stage = stage
@@ -104,7 +96,7 @@ class DailyUseDisplay:
 
     async def show(self) -> None:
         """Write each use that is not shown yet."""
-        fold = self._view.fold
+        fold = self._view.loop.fold
         for namespace in sorted(fold.quotas):
             use = fold.states.get(use_scope(namespace))
             if use is not None and use != self._shown.get(namespace):
@@ -134,7 +126,7 @@ class LockDisplay:
     It follows the stored events. An execution that is retried, or that waits for a worker, may live longer than its entry, which is renewed then.
     """
 
-    def __init__(self, view: HasFold, stage: str, log: EventLog, projections: Projections, clock: Clock) -> None:
+    def __init__(self, view: HasLoop, stage: str, log: EventLog, projections: Projections, clock: Clock) -> None:
         """`stage`: the stage whose leader writes."""
         self._view = view
         self._stage = stage
@@ -161,7 +153,7 @@ class LockDisplay:
 
     def begin(self) -> None:
         """Take the locks that the fold holds."""
-        fold = self._view.fold
+        fold = self._view.loop.fold
         for scope, held in fold.states.items():
             if not isinstance(held, Lock) or held.holder is None or scope.count(".") != _DOTS:
                 continue

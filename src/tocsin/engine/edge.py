@@ -12,14 +12,14 @@ from collections.abc import Awaitable, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from functools import reduce
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from .. import subjects, telemetry
 from ..domain.events import Message, Recorded
 from ..ports import Append, Clock, Delivery, LogUnavailable, OutdatedState, SequenceConflict, acknowledge
 from ..subjects import Stream
 from .asked import Asked, is_in_log
-from .causes import Proposals
+from .commit_loop import HasLoop
 from .leader_election import LeaderElection
 from .report_lists import decode, refuse_copy
 from .saved_place import SavedPlace
@@ -52,12 +52,6 @@ M = TypeVar("M", Delivery, Recorded[Message])
 _log = telemetry.get_logger("tocsin.edge")
 
 
-class HasLoop(Protocol):
-    """The access to the loop of a process, once the loop runs."""
-
-    proposals: Proposals
-
-
 class EdgeDecisions:
     """The maker of decisions on messages, with their effects."""
 
@@ -78,7 +72,7 @@ class EdgeDecisions:
             LogUnavailable: the log did not answer, or a KV entry was changed at each try.
             EndlessDecision: it has no end.
         """
-        loop = self._view.proposals
+        loop = self._view.loop
         read = dict[Ref[Any], Any]()
         changed, sent, newest = set[Ref[Any]](), set[str](), dict[str, int]()
         for _ in range(MAX_STEPS):
@@ -113,7 +107,7 @@ class EdgeDecisions:
             return {ref: reduce(ref.kind.evolve, events, ref.kind.initial)}
         assert ref.kind.read is not None  # noqa: S101 - for the type checker: else it is not missing
         answers = await ref.kind.read(self._sources, [ref.key])
-        await self._view.proposals.catch_up()  # who wrote it may know more than this fold
+        await self._view.loop.writer.catch_up()  # who wrote it may know more than this fold
         return {ref: answers[ref.key]}
 
     async def _make(self, change: Change, read: Mapping[Ref[Any], Any], newest: Mapping[str, int]) -> None:
@@ -145,7 +139,7 @@ class EdgeDecisions:
         everything that led to the messages.
         """
         try:
-            await self._view.proposals.catch_up()
+            await self._view.loop.writer.catch_up()
         except LogUnavailable as error:
             _log.info("messages wait for JetStream", action="log-unavailable", error=str(error))
             await asyncio.gather(*(_sent(delivery.nak(SOON_S)) for delivery in deliveries))

@@ -14,7 +14,8 @@ from ..domain.schedule import timezone_database
 from ..ports import Clock, EventLog, Projections
 from ..subjects import Stream, filter_for
 from . import timezone_refresh
-from .displays import HasFold, news
+from .commit_loop import HasLoop
+from .displays import news
 
 TICKER: Final = "ticker"
 """The stage."""
@@ -95,7 +96,7 @@ class TickerWatch:
     """
 
     def __init__(
-        self, view: HasFold, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None
+        self, view: HasLoop, log: EventLog, projections: Projections, clock: Clock, heartbeat: Heartbeat | None
     ) -> None:
         self._view = view
         self._log = log
@@ -108,7 +109,7 @@ class TickerWatch:
 
     @property
     def _leads(self) -> bool:
-        return self._view.proposals.leads(TICKER)
+        return self._view.loop.leads(TICKER)
 
     async def keep_timezones(self) -> None:
         """Notice new time-zone data of this process until cancelled."""
@@ -124,9 +125,9 @@ class TickerWatch:
         before, self._database = self._database, timezone_database()
         if before is self._database:
             return
-        self._view.proposals.look()
+        self._view.loop.look()
         if self._leads:
-            ledgers = [state for state in self._view.fold.states.values() if isinstance(state, Ledger)]
+            ledgers = [state for state in self._view.loop.fold.states.values() if isinstance(state, Ledger)]
             jobs = ((state.job, timetable) for state in ledgers if (timetable := state.timetable) is not None)
             report = await timezone_refresh.report_of(jobs, before, self._database, self._clock.now())
             await timezone_refresh.publish(report, self._projections)
@@ -140,10 +141,10 @@ class TickerWatch:
             await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
             return
         while True:
-            number = self._view.proposals.head.number
-            is_stored = number > self._number or not len(self._view.fold.journal)
+            number = self._view.loop.head.number
+            is_stored = number > self._number or not len(self._view.loop.fold.journal)
             self._number = number
-            self._heartbeat.pass_ended(is_clean=is_stored and not self._view.proposals.is_late(TICKER))
+            self._heartbeat.pass_ended(is_clean=is_stored and not self._view.loop.is_late(TICKER))
             await self._heartbeat.run_once(is_leading=self._leads)
             await self._clock.sleep(LOOK_INTERVAL_S)
 

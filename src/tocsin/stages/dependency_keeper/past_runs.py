@@ -18,7 +18,7 @@ from ...archive.stream_reader import decoded
 from ...domain.dependency import SLACK, JobRuns, Run, Window, learned, order, run_of
 from ...domain.execution import Execution
 from ...domain.log_events import RunFound
-from ...engine.displays import HasFold
+from ...engine.commit_loop import HasLoop
 from ...engine.stage import attempted
 from ...engine.upstream import runs_scope
 from ...ports import Clock, EventLog, StoredLog
@@ -34,7 +34,7 @@ _log = telemetry.get_logger("tocsin.dependency_keeper")
 class PastRuns:
     """The reads of missing runs, in the process that leads the dependency keeper."""
 
-    def __init__(self, view: HasFold, log: EventLog, stored: StoredLog, clock: Clock) -> None:
+    def __init__(self, view: HasLoop, log: EventLog, stored: StoredLog, clock: Clock) -> None:
         """`stored`: the log and its archive."""
         self._view = view
         self._log = log
@@ -51,7 +51,7 @@ class PastRuns:
     async def run_once(self) -> None:
         """Read the windows that are missing now."""
         name = DEPENDENCY_KEEPER.name
-        if not self._view.fold.upstream or not self._view.proposals.leads(name):
+        if not self._view.loop.fold.upstream or not self._view.loop.leads(name):
             return
         missing: defaultdict[str, dict[Window, None]] = defaultdict(dict)
         for job, window in self._missing():
@@ -59,11 +59,11 @@ class PastRuns:
         for job, windows in missing.items():
             runs = await self._read(job, windows)
             notes = [RunFound(job, window, last_of(runs, window)) for window in windows]
-            for stored in [self._view.proposals.note(name, note) for note in notes]:
+            for stored in [self._view.loop.note(name, note) for note in notes]:
                 await stored
 
     def _missing(self) -> Iterator[tuple[str, Window]]:
-        fold = self._view.fold
+        fold = self._view.loop.fold
         for scope in fold.upstream:
             runs = fold.states[scope]
             for waiting in runs.waiting if isinstance(runs, JobRuns) else ():
