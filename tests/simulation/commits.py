@@ -177,13 +177,18 @@ class CommitServer:
             await self._changed.wait()
         return [stored for stored in self.stored if stored.sequence > after]
 
-    def differs(self, fold: Fold, number: int) -> bool:
+    def differs(self, fold: Fold, number: int, *, is_from_snapshot: bool) -> bool:
         """Return whether a fold is not that of the log up to an event.
 
-        Commits without events may be in it or not.
+        Commits without events may be in it or not. A snapshot may be by a process without its stages, which let go of states that a stage
+        without a term has not taken.
         """
+        begins = (fold.stages, frozenset[str]()) if is_from_snapshot else (fold.stages,)
+        return all(self._differs(fold, number, stages) for stages in begins)
+
+    def _differs(self, fold: Fold, number: int, stages: frozenset[str]) -> bool:
         fresh = Fold(FOLD_KEY)
-        fresh.stages = fold.stages
+        fresh.stages = stages
         is_known = False
         for commit in self.commits:
             if commit.first > number + 1:
@@ -297,7 +302,7 @@ class JudgedView(CommitView):
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         scopes = list(scopes)
         super().undone(scopes, newest)
-        if self.is_folding and self.judge.differs(self.fold, newest):
+        if self.is_folding and self.judge.differs(self.fold, newest, is_from_snapshot=self.loop.places.begins_after(1)):
             self.judge.violations.append(f"I8: a fold differs from a fresh one after an undo at {newest}")
 
 
