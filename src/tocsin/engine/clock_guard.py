@@ -151,7 +151,7 @@ class ClockGuard:
         return self._offset if self._known() else None
 
     def credible(self) -> datetime | None:
-        """Return the time by the log's clock as `now` does; None: unknown, or the clock is not credible."""
+        """Return the time by the log's clock; None: unknown, or not credible."""
         return self.now() if self._is_within else None
 
     @property

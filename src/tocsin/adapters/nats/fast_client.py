@@ -199,7 +199,7 @@ class FastTransport:
             await client._flush_pending()
 
     def _write(self) -> bool:
-        """Write what is pending at once, unless something was written in this turn of the loop; return whether it is written."""
+        """Write what is pending, once in a turn of the loop; return whether it did."""
         client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
         if self._has_written or writer is None or client._status != Client.CONNECTED:
             return False
