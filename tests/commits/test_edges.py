@@ -34,7 +34,7 @@ from tocsin.domain.events import (
     Recorded,
     Started,
 )
-from tocsin.engine import edge
+from tocsin.engine import edge, saved_place
 from tocsin.engine.asked import Asked
 from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.fold import LEDGER
@@ -119,6 +119,19 @@ async def test_job_defined_without_registrar_is_shown_later(site: Site) -> None:
             return await shown() is None
 
         await site.until(gone)
+
+
+async def test_place_is_stored_while_nothing_follows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved_place, "SAVE_INTERVAL_S", 1.0)
+    async with site.running():
+        await site.define(name="greet", function="f")
+        [defined] = await site.installation.log.read("ledger.greet.defined")
+
+        async def is_stored() -> bool:
+            place = await site.installation.projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, "registrar"))
+            return place is not None and int(place[0]) >= defined.sequence
+
+        await site.until(is_stored)
 
 
 async def begin(site: Site) -> None:

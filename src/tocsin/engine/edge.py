@@ -219,6 +219,8 @@ class EdgeFollower:
         self._sources = sources
         self._lead = lead
         self._clock: Clock = sources.clock
+        self._upto = 0
+        """The number up to which it has taken the events."""
         self._open = set[int]()
         """The numbers of events that are not handled yet."""
         self._later = set[asyncio.Task[None]]()
@@ -234,33 +236,34 @@ class EdgeFollower:
 
     async def _lead_on(self) -> None:
         """Follow as long as this process leads."""
+        cursor = subjects.cursor(Stream.LOG, self._subscription.durable)
+        place = SavedPlace(self._sources.projections, self._clock, cursor)
+        self._upto = await place.load()
         following = asyncio.create_task(self._follow())
         try:
             while self._lead.is_leading and not following.done():
                 await self._clock.sleep(TICK_S)
+                with suppress(LogUnavailable):  # also while nothing comes
+                    await place.save(self._oldest, self._upto)
         finally:
             following.cancel()
             await asyncio.wait([following])
+            with suppress(LogUnavailable):
+                await place.save(self._oldest, self._upto, is_last=True)
+            self._open.clear()
         if not following.cancelled() and (error := following.exception()) is not None:
             _log.error("decisions not followed; retrying", action="not-followed", exc_info=error)
 
     async def _follow(self) -> None:
-        subscription, sources = self._subscription, self._sources
-        place = SavedPlace(sources.projections, sources.clock, subjects.cursor(Stream.LOG, subscription.durable))
-        upto = await place.load()
-        following = sources.log.follow(subscription.stream, *subscription.filters, after=upto)
+        one = self._subscription
         try:
-            async with aclosing(following) as batches:
+            async with aclosing(self._sources.log.follow(one.stream, *one.filters, after=self._upto)) as batches:
                 async for batch in batches:
                     await self._take(batch.messages)
-                    upto = max(upto, batch.upto)
-                    await place.save(self._oldest, upto)
+                    self._upto = max(self._upto, batch.upto)
         finally:
             for task in self._later:
                 task.cancel()
-            with suppress(LogUnavailable):
-                await place.save(self._oldest, upto, is_last=True)
-            self._open.clear()
 
     def _oldest(self) -> int | None:
         return min(self._open, default=None)
