@@ -130,6 +130,8 @@ def test_one_job_is_audited(busy: World, stages: Stages) -> None:
     decide(busy, stages, first)
     assert busy.call("audit", "--job", "free").code == 0
     assert busy.call("audit", "--job", "locked").code == 1
+    unknown = busy.call("audit", "--job", "fre")
+    assert (unknown.code, "job 'fre' does not exist" in unknown.err) == (3, True)
 
 
 def test_what_was_stored_lately_is_audited(busy: World, stages: Stages) -> None:

@@ -29,7 +29,7 @@ from ...subjects import STREAMS
 from ..input.values import instant, length
 from ..installation.keys import public_keys, unreadable
 from ..output.format import local
-from ..runtime.errors import Exit, UsageError
+from ..runtime.errors import Exit, UsageError, no_such_job
 from ..runtime.event_loop import run
 from ..runtime.session import Session
 
@@ -145,19 +145,17 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
     """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
     Folds the log from its beginning and reports each violation with the events that prove it: also messages that no stage
-    stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if
-    there are violations.
+    stored, decisions that it cannot read, and a removed beginning. Work in progress is none. Exits with 1 at a violation.
     """
     if (history or decide_again) and (file is not None or job is not None or since is not None):
         need = "--history compares with" if history else "--decide-again needs"
         raise UsageError(f"{need} the whole log: omit --file, --job and --since", code="conflicting-options")
     if public_key and (job is not None or since is not None or until is not None):
         raise UsageError(
-            "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"
+            "--public-key verifies the whole log: omit --job, --since, --until", code="conflicting-options"
         )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
-    keys = public_keys(public_key or [])
     report = run(
         _audit(
             session,
@@ -166,9 +164,11 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
             patience=length(patience, "--patience"),
             has_history=history,
             decides_again=decide_again,
-            keys=keys,
+            keys=public_keys(public_key or []),
         )
     )
+    if job is not None and since is until is None and not report.facts:
+        raise no_such_job(job, [])
     session.output.answer(report.as_json(), lambda: report_page(report))
     if not report.is_clean:
         raise typer.Exit(Exit.NO)

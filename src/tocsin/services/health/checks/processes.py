@@ -93,7 +93,10 @@ async def readers(context: CheckContext) -> list[Finding]:
                 findings.append(_late(context, process, source, since))
     if not findings and context.status.processes:
         findings.append(
-            ok("reader-lost", f"{counted(len(context.status.processes), 'process')} read the log of commits")
+            ok(
+                "reader-lost",
+                f"{counted(len(context.status.processes), 'process', 'processes')} read the log of commits",
+            )
         )
     return findings
 
