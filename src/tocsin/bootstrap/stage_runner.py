@@ -59,7 +59,7 @@ from .installation import Installation, Ports, connect_client, require_archive_e
 from .leading import Leading
 
 STAGE_NAMES: Final = tuple(stage.name for stage in STAGES)
-"""The names of all stages, in the order in which an execution passes them."""
+"""The names of all stages."""
 
 _log = telemetry.get_logger("tocsin")
 

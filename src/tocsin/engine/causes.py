@@ -31,7 +31,7 @@ class Notice(NamedTuple):
 
 
 Effect: TypeAlias = Send | Notice
-"""An effect that leaves the process after the commit: an input of another stream, a KV entry, or a stage's signal."""
+"""An effect that leaves the process after the commit: an input of another stream, or a stage's signal in the process."""
 DECISIONS: Final = frozenset({Stream.LEDGER, Stream.LOG})
 FIND_EACH: Final = timedelta(milliseconds=100)
 """The time after which the deadlines of changed states are found while decisions are made: most states change again sooner."""

@@ -167,7 +167,6 @@ def _missed(decision: Passed, definition: JobDefinition, now: datetime) -> Requi
     def matches(message: Message) -> bool:
         return isinstance(message, CronMissed) and message.data.until == decision.until
 
-    # The decision is in the ledger, whose sequences mean nothing in the log: compare with every event on the subject.
     return RequiredEvent(public_event("missed", decision.job), 0, make, matches)
 
 

@@ -125,7 +125,7 @@ class Access:
 class Subscription(Generic[H]):
     """A durable, and the decision on each of its messages.
 
-    Messages with the same `ordering_key(subject)` are decided in order; None: every message is independent.
+    At the edge, messages with the same `ordering_key(subject)` are decided in order; None: every message is independent.
     """
 
     durable: str

@@ -164,7 +164,7 @@ class Leader(Section):
     If the lease is free for as long, a process leads although its clock is wrong.
     """
     renew_interval: Duration = 1.0
-    """Time between renewals of the lease; other tickers check it as often, and at least twice a second."""
+    """Time between renewals of the lease; other candidates try as often, and at least twice a second."""
 
     @model_validator(mode="after")
     def _is_renewed_in_time(self) -> Self:

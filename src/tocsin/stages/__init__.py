@@ -1,7 +1,7 @@
 """The stages of the scheduler.
 
-To add a stage, write its module and list its declaration in `STAGES`. Each stage subscribes, folds, decides and appends.
-The engine handles delivery, retries and acknowledgement (`engine.commit_loop`).
+To add a stage, write its module and list its declaration in `STAGES`. The engine brings each stage its inputs, events and deadlines, and appends what it
+decides (`engine.commit_loop`).
 """
 
 from typing import Final
@@ -48,6 +48,6 @@ STAGES: Final[tuple[AnyStage, ...]] = (
     NOTIFIER,
     MQ_BRIDGE,
 )
-"""Every stage, in the order in which an execution passes them. Nothing else lists them."""
+"""Every stage, in the order in which a process takes their leases. Nothing else lists them."""
 
 __all__ = ["STAGES"]

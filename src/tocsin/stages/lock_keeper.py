@@ -201,7 +201,7 @@ LOCK_KEEPER: Final = Stage(
     name="lock_keeper",
     purpose="lets one execution of a job run at a time",
     consumes="`planned`, `dependencies-settled`, `quorum-settled`, `recovered`, ends of executions",
-    decides="`acquired`, `dispatched` or `admitted`, `queued`, `skipped`, or `cancelled`",
+    decides="`acquired`, `dispatched` or `admitted`, `queued`, `skipped`, or `cancelled`, with their public events",
     access=Access(
         appends=(Acquired, Queued, Admitted, Dispatched, Skipped, Cancelled, *ANNOUNCED),
         writes=((Bucket.LOCKS, ">"),),
@@ -212,7 +212,6 @@ LOCK_KEEPER: Final = Stage(
             subjects.LOCK_KEEPER,
             Stream.LOG,
             _PLANNED,
-            ordering_key=subjects.job_of,
             decide=LockKeeper.on_planned,
             on_signal=LockKeeper.take_signal,
         ),

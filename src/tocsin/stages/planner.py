@@ -181,7 +181,7 @@ PLANNER: Final = Stage(
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
     decides="`acquired`, and `dispatched` or `admitted`, if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
-    "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
+    "`taken` before a unique job, and `cancelled` of the jobs that it replaces; `skipped`, and the public events",
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *ANNOUNCED, CronMissed, EventIgnored),
         writes=((Bucket.QUEUES, subjects.daily_use_key("*")),),
@@ -199,7 +199,6 @@ PLANNER: Final = Stage(
             Stream.REQUESTS,
             (subjects.filter_for("trigger"),),
             decide=Planner.on_trigger,
-            ordering_key=None,
         ),
         Subscription(
             REPLAYS,
@@ -215,14 +214,12 @@ PLANNER: Final = Stage(
             Stream.REQUESTS,
             (subjects.filter_for("enqueue"),),
             decide=Planner.on_enqueued,
-            ordering_key=None,
         ),
         Subscription(
             PUBLIC_TRIGGERS,
             Stream.INPUTS,
             subjects.PUBLIC_TRIGGER_FILTERS,
             decide=Planner.on_trigger,
-            ordering_key=None,
         ),
     ),
 )

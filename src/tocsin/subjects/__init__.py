@@ -11,7 +11,6 @@ the job's partition (`tocsin.0`) and removes them again, and it maps the public 
     execution.<job>.<id>.completed[.locked]                       the completion; `locked` if it held its job's lock
     lock.<job>[.<shard>].<event>                                  a lock
     cron.triggered.<job>, cron.skipped.<job>, cron.missed.<job>   public events, republished unchanged
-    leadership.<lease>.<event>                                    a leader lease
     agent.<name>.<id>.<event>                                     an agent; `all` in place of the id: its name
     queue.<name>.<event>                                          a queue: what operators decided about it
     shards.map.shards-defined                                     the shard map

@@ -1,8 +1,7 @@
 """Names that are not subjects: streams, tokens, durables and buckets.
 
-All messages about a job belong to one partition, so that a single stream orders them and guards see them. The partition is
-the FNV-1a hash (32 bits) of the job's token modulo the number of partitions: a subject mapping of NATS with
-`{{partition(N,1)}}` computes the same.
+There is one partition. With more, a job's partition is the FNV-1a hash (32 bits) of its token modulo their number, as a subject mapping of NATS with
+`{{partition(N,1)}}` computes it.
 """
 
 from dataclasses import dataclass
@@ -46,7 +45,7 @@ def dotted(job: str) -> str:
 
 
 class Stream(StrEnum):
-    """The streams, by the part of their name after the root: `TOCSIN_LEDGER`."""
+    """The streams, and the two kinds of decisions, which are in commits."""
 
     LEDGER = "LEDGER"
     INPUTS = "INPUTS"

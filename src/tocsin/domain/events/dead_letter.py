@@ -98,7 +98,7 @@ class PoisonMessage(DeadLetterFact, frozen=True, kw_only=True):
     code: str | None = None
     """The stable code of the reason (docs/reference/errors.md); absent: the reason has none."""
     durable: str
-    """The durable that delivered the message."""
+    """The subscription that took the message."""
     subject: str
     """The subject of the message."""
     sequence: Sequence

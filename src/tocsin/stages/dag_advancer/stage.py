@@ -1,6 +1,6 @@
 """DAG advancer: dispatches ready steps, and ends an execution after its last step.
 
-The matcher takes the `dispatched` events from the log itself. A request to cancel an execution that does not exist becomes a dead letter. When
+A request to cancel an execution that does not exist becomes a dead letter. When
 a replay completes, the dead letter that it replayed is resolved.
 """
 

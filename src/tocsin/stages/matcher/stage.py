@@ -1,8 +1,7 @@
 """Matcher: assigns each task to an agent with its function and a free slot.
 
-It follows the log without a durable, so that a task that no agent can take holds back nothing. It stores the claim
-(`started`) in the agent's name under the guard of the execution, and then hands the task over on core NATS. A message may be
-lost: the agent's hold lists show what it holds, and a claim that it does not hold is handed over again.
+It takes tasks as they are decided, without a durable, so that a task that no agent can take holds back nothing. It proposes the claim
+(`started`) in the agent's name for the same commit, and hands the task over on core NATS once that is stored. A message may be lost: the agent's hold lists show what it holds, and a claim that it does not hold is handed over again.
 
 One matcher leads. Two at once are correct, because every claim is guarded. A standby follows the log too, so that a new
 leader assigns at once; it calls the roll, and every agent answers with its hold list.
@@ -317,12 +316,11 @@ def _start(context: StageContext) -> Matcher | None:
     settings = context.settings
     if context.agents is None or context.fetches is None:
         return None
-    leadership = context.elect(MATCHER_LEASE, ttl=LEASE_S)
     return Matcher(
         context.log,
         context.projections,
         Channels(context.agents, context.fetches),
-        leadership,
+        context.elect(MATCHER_LEASE, ttl=LEASE_S),
         context.clock,
         {name: settings.queues.get(name, Queue()) for name in settings.matched_queues},
         settings.is_matched,

@@ -114,10 +114,13 @@ HISTORY_BEHIND: Final = Metric(
     "history_lag_messages", "gauge", "Messages of the log between the history and its newest event."
 )
 DURABLE_MESSAGES: Final = Metric(
-    "durable_messages", "gauge", "Messages that a stage has not handled.", ("stream", "durable")
+    "durable_messages", "gauge", "Messages of other programs that a stage has not handled.", ("stream", "durable")
 )
 DURABLE_OLDEST: Final = Metric(
-    "durable_oldest_seconds", "gauge", "Age of the oldest message that a stage has not handled.", ("stream", "durable")
+    "durable_oldest_seconds",
+    "gauge",
+    "Age of the oldest message of other programs that a stage has not handled.",
+    ("stream", "durable"),
 )
 STREAM_BYTES: Final = Metric("stream_bytes", "gauge", "Size of a stream of JetStream.", ("stream",))
 STREAM_MAX_BYTES: Final = Metric(
