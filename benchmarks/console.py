@@ -28,7 +28,7 @@ from playwright.async_api import Page, async_playwright, expect
 from benchmarks.history_lists import EVERY_S, JOBS, STEP, fill
 from benchmarks.registered import BEAT
 from benchmarks.servers import initialized, servers
-from benchmarks.system import System
+from benchmarks.system import REGISTRAR, running
 from tocsin import subjects
 from tocsin.bootstrap import Installation
 from tocsin.bootstrap.api_server import serving
@@ -91,7 +91,8 @@ async def measure(jobs: int, executions: int, rounds: int, folder: Path) -> None
     """Fill an installation, open its pages, and print the figures."""
     async with servers(folder=folder) as nats, initialized(_settings(nats.settings)) as installation:
         if await installation.log.last(subjects.ledger(BEAT.name)) is None:
-            await System(installation, {}, parts=0).define(*_jobs(jobs), BEAT)
+            async with running(installation, (REGISTRAR,), nats=nats.pids) as system:
+                await system.define(*_jobs(jobs), BEAT)
         async with installation.history() as history:
             began = datetime.now(UTC) - timedelta(seconds=executions * EVERY_S)
             await fill(history, executions, began, await _definitions(installation))

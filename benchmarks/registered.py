@@ -15,7 +15,7 @@ from benchmarks.conditions import Conditions
 from benchmarks.metrics import Metrics
 from benchmarks.part import FUNCTION, WORKER
 from benchmarks.servers import initialized, servers
-from benchmarks.system import RECORDER, STAGES, System, running
+from benchmarks.system import RECORDER, REGISTRAR, STAGES, System, running
 from tocsin import subjects
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
@@ -54,10 +54,10 @@ async def registered(conditions: Conditions, *, jobs: int | None = None, idle: f
         asyncio.timeout(WITHIN + jobs / NO_LESS),
     ):
         bare = await bare_rate(installation.connection.client)
-        first = System(installation, {}, parts=0)
-        began = time.perf_counter()
-        await first.define(*(_job(number) for number in range(jobs)), BEAT)
-        registering = time.perf_counter() - began
+        async with running(installation, (REGISTRAR,), nats=nats.pids) as system:
+            began = time.perf_counter()
+            await system.define(*(_job(number) for number in range(jobs)), BEAT)
+            registering = time.perf_counter() - began
         began = time.perf_counter()
         async with running(installation, PARTS, nats=nats.pids) as system:
             await _beaten(system, after=0)

@@ -26,7 +26,7 @@ from benchmarks.latency import EXECUTIONS, latency
 from benchmarks.metrics import Metrics, labelled
 from benchmarks.part import FUNCTION, WORKER
 from benchmarks.servers import Servers, initialized, servers
-from benchmarks.system import USUAL, System, running
+from benchmarks.system import REGISTRAR, USUAL, System, running
 from benchmarks.throughput import GRACE, IN_FLIGHT, NO_LESS, drive, trigger
 from tocsin.bootstrap import Installation
 from tocsin.domain.definition import JobDefinition
@@ -102,7 +102,8 @@ async def restart(conditions: Conditions) -> Metrics:
 
 async def _restart(installation: Installation, nats: Servers, *, job: str, parts: Sequence[str] = USUAL) -> Metrics:
     """Start the processes; return the seconds and the CPU until a handler starts."""
-    await System(installation, {}, parts=0).define(JobDefinition(name=job, function=FUNCTION))
+    async with running(installation, (REGISTRAR,), nats=nats.pids) as system:
+        await system.define(JobDefinition(name=job, function=FUNCTION))
     began = time.perf_counter()
     async with running(installation, parts, nats=nats.pids) as system:
         await trigger(system, job, range(1))
