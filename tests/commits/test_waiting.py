@@ -278,6 +278,44 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
     assert writers == {"two"}
 
 
+async def test_new_leader_decides_each_report_of_a_list() -> None:
+    work = Work()
+    clock = work.installation.clock
+    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
+    one.leases.held = NAMES
+    work.runner._processes = [one, two]
+    await work.define("nightly")
+    for trigger_id in ("a", "b", "c"):
+        await work.trigger("nightly", trigger_id)
+    reports = await work.claim()
+    one.leases.held = ()
+    await one.loop.run_once()
+    for process in (one, two):  # one led before, the other never did
+        for report in reports:
+            process.loop.offer(Stream.REPORTS, Recorded(report, subjects.subject_of(report), 1, clock.now()))
+    two.leases.held = NAMES
+    work.runner._processes = [two, one]
+    await work.runner.run()
+    assert [state.status for state in (await work.states()).values()] == [Status.COMPLETED] * 3
+
+
+async def test_reports_of_a_list_wait_together() -> None:
+    work = Work()
+    await work.define("nightly")
+    process = work.process
+    await process.read_on()
+    place, now = ("dag_advancer", "dag-advancer-cancels", "REQUESTS", 7), work.installation.clock.now()
+    body, until = msgspec.Raw(CancelRequest().encode()), now + timedelta(seconds=30)
+    for name in ("a", "b"):
+        cancel = subjects.cancel("nightly", chosen(work, name))
+        process.loop.note("test", Waits(*place, cancel, body, now, None, until, ()))
+    await process.run()
+    assert len(work.fold.waiting) == 2
+    work.installation.clock.advance(30)
+    await work.runner.run()
+    assert (len(await letters(work)), len(work.fold.waiting)) == (2, 0)
+
+
 async def test_leader_without_lease_decides_waiting_inputs_later() -> None:
     work = Work()
     process = work.installation.process(cut=True, leases=Held(work.installation.clock))

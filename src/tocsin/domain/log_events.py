@@ -71,22 +71,11 @@ class Poison(msgspec.Struct, frozen=True):
     error: str
 
 
-Name: TypeAlias = tuple[str, str, str, int]
-"""The key of a waiting input: a stage, its durable, the source, and its place there."""
+Name: TypeAlias = tuple[str, str, str, int, str]
+"""The key of a waiting input: a stage, its durable, the source, its place there, and its subject, because a list has several reports."""
 
 
-class _OfInput(msgspec.Struct, frozen=True):
-    stage: str
-    durable: str
-    source: str
-    place: int
-
-    @property
-    def name(self) -> Name:
-        return self.stage, self.durable, self.source, self.place
-
-
-class Waits(_OfInput, frozen=True):
+class Waits(msgspec.Struct, frozen=True):
     """An input waits: it cannot be decided yet, and counts as taken.
 
     Attributes:
@@ -96,6 +85,10 @@ class Waits(_OfInput, frozen=True):
         on: the scopes whose events it awaits.
     """
 
+    stage: str
+    durable: str
+    source: str
+    place: int
     subject: str
     body: msgspec.Raw
     time: datetime
@@ -103,9 +96,23 @@ class Waits(_OfInput, frozen=True):
     until: datetime
     on: tuple[str, ...]
 
+    @property
+    def name(self) -> Name:
+        return self.stage, self.durable, self.source, self.place, self.subject
 
-class Waited(_OfInput, frozen=True):
+
+class Waited(msgspec.Struct, frozen=True):
     """An input waits no longer."""
+
+    stage: str
+    durable: str
+    source: str
+    place: int
+    subject: str = ""
+
+    @property
+    def name(self) -> Name:
+        return self.stage, self.durable, self.source, self.place, self.subject
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):

@@ -236,8 +236,8 @@ class EdgeFollower:
 
     async def _lead_on(self) -> None:
         """Follow as long as this process leads."""
-        cursor = subjects.cursor(Stream.LOG, self._subscription.durable)
-        place = SavedPlace(self._sources.projections, self._clock, cursor)
+        sources, one = self._sources, self._subscription
+        place = SavedPlace(sources.projections, sources.clock, subjects.cursor(Stream.LOG, one.durable))
         self._upto = await place.load()
         following = asyncio.create_task(self._follow())
         try:
@@ -255,9 +255,9 @@ class EdgeFollower:
             _log.error("decisions not followed; retrying", action="not-followed", exc_info=error)
 
     async def _follow(self) -> None:
-        one = self._subscription
+        stream, filters = self._subscription.stream, self._subscription.filters
         try:
-            async with aclosing(self._sources.log.follow(one.stream, *one.filters, after=self._upto)) as batches:
+            async with aclosing(self._sources.log.follow(stream, *filters, after=self._upto)) as batches:
                 async for batch in batches:
                     await self._take(batch.messages)
                     self._upto = max(self._upto, batch.upto)

@@ -101,9 +101,8 @@ class LeaderElection:
         try:
             while True:
                 await self.run_once()
-                is_settled = self.is_leading and not self._is_last_resort
-                interval = self._renew_interval
-                await self._clock.sleep(interval if is_settled else min(interval, ACQUIRE_INTERVAL_S))
+                settled = self._renew_interval if self.is_leading and not self._is_last_resort else ACQUIRE_INTERVAL_S
+                await self._clock.sleep(min(self._renew_interval, settled))
         finally:
             await self.release()
             await self._withdraw_report()

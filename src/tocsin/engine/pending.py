@@ -308,13 +308,16 @@ def _rests(newest: int, cause: Cause | None) -> bool:
 
 
 class _Standby:
-    """Messages for stages that another process leads, for a takeover, by source and place."""
+    """Messages for stages that another process leads, for a takeover.
+
+    They are kept by source, place and subject: a list has several reports.
+    """
 
     def __init__(self) -> None:
-        self._messages: dict[str, dict[int, Recorded[Message]]] = {}
+        self._messages: dict[str, dict[tuple[int, str], Recorded[Message]]] = {}
 
     def add(self, source: str, recorded: Recorded[Message]) -> None:
-        self._messages.setdefault(source, {})[recorded.sequence] = recorded
+        self._messages.setdefault(source, {})[recorded.sequence, recorded.subject] = recorded
 
     def put(self, calls: Iterable[MessageCause]) -> None:
         """Add the messages of stages that this process leads no more."""
@@ -330,11 +333,11 @@ class _Standby:
         """Forget the messages up to the floor of each source, which all leaders have taken."""
         for source, kept in self._messages.items():
             upto = floor(source)
-            while kept and (first := next(iter(kept))) <= upto:
+            while kept and (first := next(iter(kept)))[0] <= upto:
                 del kept[first]
 
     def forget_newer(self, newest: int) -> None:
         """Forget the events after the newest that exists."""
         kept = self._messages.get(EVENTS, {})
-        while kept and next(reversed(kept)) > newest:
+        while kept and next(reversed(kept))[0] > newest:
             kept.popitem()

@@ -170,7 +170,7 @@ def test_decisions_on_one_input_in_two_commits() -> None:
 
 def test_input_that_waited_is_decided_later() -> None:
     waits = Waits("planner", "d", "REQUESTS", 1, "s", msgspec.Raw(b"{}"), NOON, None, NOON, ())
-    waited = encode(Waited("planner", "d", "REQUESTS", 1), by="planner", cause="REQUESTS-1")
+    waited = encode(Waited("planner", "d", "REQUESTS", 1, "s"), by="planner", cause="REQUESTS-1")
     log = Log().commit(encode(waits, by="planner", cause="REQUESTS-1"), taken={"planner": {"REQUESTS": [(1, 1)]}})
     log.commit(event("REQUESTS-1"), waited).commit(event("REQUESTS-1"))
     assert [invariant for invariant, _ in log.violations()] == ["I4"]

@@ -201,18 +201,15 @@ class FastTransport:
     def _write(self) -> bool:
         """Write what is pending, once in a turn of the loop; return whether it did."""
         client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
-        if self._has_written or writer is None or client._status != Client.CONNECTED:
+        if self._has_written or writer is None or client._status != Client.CONNECTED or writer.transport.is_closing():
             return False
-        if writer.transport.is_closing() or writer.transport.get_write_buffer_size() > _FULL_BUFFER_BYTES:
+        if writer.transport.get_write_buffer_size() > _FULL_BUFFER_BYTES:
             return False
         self._has_written = True
-        asyncio.get_running_loop().call_soon(self._next_turn)
+        asyncio.get_running_loop().call_soon(setattr, self, "_has_written", False)  # noqa: FBT003 - of `setattr`
         writer.writelines(client._pending)
         client._pending, client._pending_data_size = [], 0
         return True
-
-    def _next_turn(self) -> None:
-        self._has_written = False
 
 
 def _command(message: Outgoing) -> bytes | None:

@@ -145,7 +145,7 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
     """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
     Folds the log from its beginning and reports each violation with the events that prove it: also messages that no stage
-    stored, decisions that it cannot read, and a removed beginning. Work in progress is none. Exits with 1 at a violation.
+    stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if it finds any.
     """
     if (history or decide_again) and (file is not None or job is not None or since is not None):
         need = "--history compares with" if history else "--decide-again needs"

@@ -197,9 +197,10 @@ class _Again:
 
     def _messages(self, by: str, source: str, place: int) -> Iterator[MessageCause]:
         stage = self._stages[by]
-        for subscription in stage.subscriptions:
-            if (waits := self._fold.waiting.get((by, subscription.durable, source, place))) is not None:
-                yield cause_of(stage, subscription, waits)
+        durables = {subscription.durable: subscription for subscription in stage.subscriptions}
+        for (stage_name, durable, *of), (waits, _) in self._fold.waiting.entries.items():
+            if stage_name == by and of[:2] == [source, place] and durable in durables:
+                yield cause_of(stage, durables[durable], waits)
         key, known = source, self._inputs.get((source, place), ())
         if source == "0":
             key, known = EVENTS, [self._events[place]] if place in self._events else []

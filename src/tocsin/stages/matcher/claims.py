@@ -116,8 +116,11 @@ class Claims:
         return claims
 
     def _confirmed(self, tasks: Assigned, written: Written) -> list[StoredClaim]:
-        stored = zip(tasks, written.sequences, strict=False)
-        return [claim for (task, started), number in stored for claim in self._confirm(task, started, number)]
+        return [
+            claim
+            for (task, started), number in zip(tasks, written.sequences, strict=False)
+            for claim in self._confirm(task, started, number)
+        ]
 
     def _confirm(self, task: OpenTask, started: Started, sequence: int) -> list[StoredClaim]:
         """Note a stored claim; nothing: an event ended it meanwhile."""
