@@ -244,7 +244,7 @@ async def test_leader_of_the_planner_shows_the_use() -> None:
     await work.define(JOB)
     await declare(work, executions_per_day=5, bytes_per_day=100_000)
     await trigger(work, "a", "b")
-    view: Any = SimpleNamespace(fold=work.fold)
+    view: Any = SimpleNamespace(loop=SimpleNamespace(fold=work.fold))
     display = DailyUseDisplay(view, "planner", projections, clock)
     await display.show()
     use = await use_of(projections, "payments", clock.now())

@@ -177,19 +177,6 @@ def test_page_is_current_after_a_lost_stream(sign_in: SignIn, console: Console) 
     console.api("POST", f"/v1/executions/{execution}/cancel", json={})
 
 
-def test_page_is_current_if_its_stream_opens_late(sign_in: SignIn, console: Console) -> None:
-    name = defined(console, None)
-    page = sign_in()
-    page.add_init_script(OWN_STREAM)
-    waiting: list[Route] = []
-    page.route("**/v1/events", lambda route: waiting.append(route))  # noqa: PLW0108 - a method takes no attribute
-    page.goto(f"/console/jobs/{name}")
-    expect(page.get_by_text("No execution matches.")).to_be_visible()
-    execution = console.run(name, "completed")
-    waiting.pop().continue_()
-    expect(page.get_by_role("region", name="Last runs").locator(f'a[title="{execution}"]')).to_be_visible()
-
-
 @pytest.mark.parametrize("delay", [5, 30])
 def test_page_is_current_after_a_late_history(delay: int, sign_in: SignIn, console: Console) -> None:
     name = defined(console, None)

@@ -181,7 +181,7 @@ PLANNER: Final = Stage(
     purpose="makes executions",
     consumes="`due`, `passed`, triggers, enqueued jobs, replays, refused triggers",
     decides="`acquired`, and `dispatched` or `admitted`, if the lock is free or not needed, else `planned`; `fanned-out` before executions on several shards; "
-    "`taken` before a unique job, and `cancelled` of the jobs that it replaces; `skipped`, and the public events",
+    "`taken` before a unique job, and `cancelled` of the jobs that it replaces",
     access=Access(
         appends=(*BEGINNINGS, Acquired, KeyTaken, Cancelled, *ANNOUNCED, CronMissed, EventIgnored),
         writes=((Bucket.QUEUES, subjects.daily_use_key("*")),),

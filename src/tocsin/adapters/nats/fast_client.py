@@ -16,7 +16,6 @@ with the setting `nats.fast_client: off`, `client.transport.PublicTransport` tak
 `tests/conformance/test_fast_headers.py` and `test_inline_delivery.py` compare the results with those of nats-py.
 """
 
-import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -38,8 +37,6 @@ _T = TypeVar("_T")
 
 _LARGE_BACKLOG_BYTES: Final = 1_000_000
 """If more bytes wait to be written, `send` waits until they are."""
-_FULL_BUFFER_BYTES: Final = 65_536
-"""If the connection has more bytes to send, the client's own task writes, which waits for it."""
 PRIVATE_NAMES: Final = (
     "_flush_pending",
     "_flush_queue",
@@ -52,7 +49,6 @@ PRIVATE_NAMES: Final = (
     "_remove_sub",
     "_sid",
     "_status",
-    "_transport",
 )
 """The names of a client that this module uses."""
 
@@ -137,7 +133,6 @@ class FastTransport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._has_written = False
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages as `Client.publish` does, in one write, and call it in every unusual case."""
@@ -195,21 +190,8 @@ class FastTransport:
         client.stats["out_bytes"] += bodies
         if client._pending_data_size > _LARGE_BACKLOG_BYTES:
             await client._flush_pending(force_flush=True)
-        elif queue.empty() and not self._write():
+        elif queue.empty():
             await client._flush_pending()
-
-    def _write(self) -> bool:
-        """Write what is pending, once in a turn of the loop; return whether it did."""
-        client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
-        if self._has_written or writer is None or client._status != Client.CONNECTED or writer.transport.is_closing():
-            return False
-        if writer.transport.get_write_buffer_size() > _FULL_BUFFER_BYTES:
-            return False
-        self._has_written = True
-        asyncio.get_running_loop().call_soon(setattr, self, "_has_written", False)  # noqa: FBT003 - of `setattr`
-        writer.writelines(client._pending)
-        client._pending, client._pending_data_size = [], 0
-        return True
 
 
 def _command(message: Outgoing) -> bytes | None:

@@ -3,8 +3,8 @@
 // A page is loaded at most once in REST_MS, however many events come: 500 events a second cost one request a second. The
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded again after each of
-// SETTLE_MS since the last event, because the history follows the log with a delay that grows under load. Once the stream is
-// open, for the first time or after it was lost, a page is loaded as after an event, but later by a random factor, because
+// SETTLE_MS since the last event, because the history follows the log with a delay that grows under load. After a lost stream
+// a page is loaded as after an event, but later by a random factor, because
 // all pages of all readers lose it together. After a failure that may pass, a page is loaded again too, after `Retry-After`
 // at the earliest; after the interval of what is loaded at intervals, or when the stream is back, at the latest. So a page
 // is current within seconds after the server is back, however long it was away.
@@ -25,6 +25,7 @@ const listeners = new Set();
 const watchers = new Set();
 const resources = new Set();
 let end = null; // of the stream that is followed
+let wasOpen = false;
 let isPermitted = true;
 let session = "";
 let state = "connecting";
@@ -57,7 +58,9 @@ function connect() {
 
 function opened() {
   tell("live");
-  for (const refresh of resources) refresh(); // events may have passed since a page was loaded
+  // Events may have passed meanwhile.
+  if (wasOpen) for (const refresh of resources) refresh();
+  wasOpen = true;
 }
 
 function lost(isOver) {
