@@ -110,8 +110,8 @@ async def _stage(installation: Installation, name: str, client: FastClient, mess
 
     async def catch_up() -> None: ...
 
-    loop: Any = SimpleNamespace(proposals=SimpleNamespace(ask=answer, catch_up=catch_up))
-    policy = EdgeDecisions(loop, Sources(installation.log, installation.projections, installation.clock))
+    view: Any = SimpleNamespace(loop=SimpleNamespace(ask=answer, writer=SimpleNamespace(catch_up=catch_up)))
+    policy = EdgeDecisions(view, Sources(installation.log, installation.projections, installation.clock))
     broker = NatsBroker(installation.settings.nats.url, logger=None, apply_types=False)
     broker.include_router(stage_router(stage, policy, installation.names, fast_client=client))
     async with broker:
