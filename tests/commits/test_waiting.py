@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.commits.processes import NAMES, Held, Runner, same_state
+from tests.commits.processes import NAMES, Held, Process, Runner, same_state
 from tests.commits.test_memory import Work
 from tests.commits.test_poison import failing
 from tocsin import subjects
 from tocsin.domain import ids
 from tocsin.domain.events import CancelRequest, Message, PoisonMessage, Recorded, Trigger
 from tocsin.domain.execution import Status
-from tocsin.domain.log_events import Waits
+from tocsin.domain.log_events import Waited, Waits
 from tocsin.engine import ripe_inputs, waiting
 from tocsin.engine.step import Decide, States, Step, Then
 from tocsin.subjects import Stream
@@ -37,6 +37,33 @@ async def letters(work: Work) -> list[PoisonMessage]:
 
 def trigger(work: Work, execution_id: str, job: str = "nightly") -> None:
     work.installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger(job, execution_id), execution_id)
+
+
+def waiting_cancel(work: Work, name: str = "x", body: bytes = CancelRequest().encode()) -> Waits:
+    """The event that a cancellation waits; all have one place, as the reports of a list do."""
+    now = work.installation.clock.now()
+    return Waits(
+        "dag_advancer",
+        "dag-advancer-cancels",
+        "REQUESTS",
+        7,
+        subjects.cancel("nightly", chosen(work, name)),
+        body=msgspec.Raw(body),
+        time=now,
+        message_id=None,
+        until=now + timedelta(seconds=30),
+        on=(),
+    )
+
+
+async def led_and_standby() -> tuple[Work, Process, Process]:
+    """A job, the process that leads all stages, and one that leads none."""
+    work = Work()
+    one, two = (work.installation.process(leases=Held(work.installation.clock), name=name) for name in ("one", "two"))
+    one.leases.held = NAMES
+    work.runner._processes = [one, two]
+    await work.define("nightly")
+    return work, one, two
 
 
 @pytest.mark.parametrize("policy", ["allow", "enqueue"])
@@ -126,10 +153,7 @@ async def test_unreadable_waiting_input_becomes_dead_letter() -> None:
     await work.define("nightly")
     process = work.process
     await process.read_on()
-    now = work.installation.clock.now()
-    cancel, body = subjects.cancel("nightly", chosen(work)), msgspec.Raw(b'{"v":99}')
-    place = "dag_advancer", "dag-advancer-cancels", "REQUESTS", 7
-    process.loop.note("test", Waits(*place, cancel, body, now, None, now + timedelta(seconds=30), ()))
+    process.loop.note("test", waiting_cancel(work, body=b'{"v":99}'))
     await process.run()
     work.installation.clock.advance(30)
     await work.runner.run()
@@ -249,19 +273,14 @@ async def test_continued_waiting_for_the_same_adds_no_event() -> None:
 
 @pytest.mark.parametrize("comes", [True, False])
 async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT001
-    work = Work()
-    clock = work.installation.clock
-    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
-    one.leases.held = NAMES
-    work.runner._processes = [one, two]
-    await work.define("nightly")
+    work, one, two = await led_and_standby()
     await work.cancel("nightly", id_ := chosen(work))
     assert len(two.fold.waiting) == 1
     two.leases.held = set(NAMES) - {"dag_advancer"}
     one.leases.held = ()
     if comes:
         trigger(work, id_)
-    clock.advance(1 if comes else 31)
+    work.installation.clock.advance(1 if comes else 31)
     work.runner._processes = [two, one]
     await work.runner.run()
     assert len(two.fold.waiting) == 1  # no process leads its stage
@@ -279,12 +298,7 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
 
 
 async def test_new_leader_decides_each_report_of_a_list() -> None:
-    work = Work()
-    clock = work.installation.clock
-    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
-    one.leases.held = NAMES
-    work.runner._processes = [one, two]
-    await work.define("nightly")
+    work, one, two = await led_and_standby()
     for trigger_id in ("a", "b", "c"):
         await work.trigger("nightly", trigger_id)
     reports = await work.claim()
@@ -292,28 +306,36 @@ async def test_new_leader_decides_each_report_of_a_list() -> None:
     await one.loop.run_once()
     for process in (one, two):  # one led before, the other never did
         for report in reports:
-            process.loop.offer(Stream.REPORTS, Recorded(report, subjects.subject_of(report), 1, clock.now()))
+            now = work.installation.clock.now()
+            process.loop.offer(Stream.REPORTS, Recorded(report, subjects.subject_of(report), 1, now))
     two.leases.held = NAMES
     work.runner._processes = [two, one]
     await work.runner.run()
     assert [state.status for state in (await work.states()).values()] == [Status.COMPLETED] * 3
 
 
-async def test_reports_of_a_list_wait_together() -> None:
+@pytest.mark.parametrize(("ended", "left"), [(None, "ab"), ("a", "b"), ("", "")])
+async def test_inputs_of_a_place_wait_together(ended: str | None, left: str) -> None:
+    """The event of an older log that inputs wait no longer has no subject: it ends all of its place."""
     work = Work()
     await work.define("nightly")
     process = work.process
     await process.read_on()
-    place, now = ("dag_advancer", "dag-advancer-cancels", "REQUESTS", 7), work.installation.clock.now()
-    body, until = msgspec.Raw(CancelRequest().encode()), now + timedelta(seconds=30)
-    for name in ("a", "b"):
-        cancel = subjects.cancel("nightly", chosen(work, name))
-        process.loop.note("test", Waits(*place, cancel, body, now, None, until, ()))
+    waits = {name: waiting_cancel(work, name) for name in "ab"}
+    for each in waits.values():
+        process.loop.note("test", each)
     await process.run()
-    assert len(work.fold.waiting) == 2
+    if ended is not None:
+        process.loop.note("test", Waited(*waits["a"].name[:-1], waits[ended].subject if ended else ""))
+        await work.define("other")
+        assert await process.loop.run_once()  # refused
+        assert len(work.fold.waiting) == 2
+    await process.run()
+    assert [entry.waits for entry in work.fold.waiting] == [waits[name] for name in left]
     work.installation.clock.advance(30)
     await work.runner.run()
-    assert (len(await letters(work)), len(work.fold.waiting)) == (2, 0)
+    assert (len(await letters(work)), len(work.fold.waiting)) == (len(left), 0)
+    assert (work.fold.waiting.entries, work.fold.waiting._on, work.fold.waiting._sizes) == ({}, {}, {})
 
 
 async def test_leader_without_lease_decides_waiting_inputs_later() -> None:
@@ -341,12 +363,7 @@ async def test_leader_without_lease_decides_waiting_inputs_later() -> None:
 
 async def test_standby_forgets_times_of_inputs_no_longer_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ripe_inputs, "MIN_STALE", 10)
-    work = Work()
-    clock = work.installation.clock
-    one, two = (work.installation.process(leases=Held(clock), name=name) for name in ("one", "two"))
-    one.leases.held = NAMES
-    work.runner._processes = [one, two]
-    await work.define("nightly")
+    work, _, two = await led_and_standby()
     for number in range(60):
         await work.cancel("nightly", id_ := chosen(work, f"n{number}"))
         trigger(work, id_)

@@ -71,39 +71,13 @@ class Poison(msgspec.Struct, frozen=True):
     error: str
 
 
+Place: TypeAlias = tuple[str, str, str, int]
+"""A stage, its durable, a source, and a place there. The inputs of a list of reports have one place."""
 Name: TypeAlias = tuple[str, str, str, int, str]
-"""The key of a waiting input: a stage, its durable, the source, its place there, and its subject, because a list has several reports."""
+"""The key of a waiting input: its place and its subject."""
 
 
-class Waits(msgspec.Struct, frozen=True):
-    """An input waits: it cannot be decided yet, and counts as taken.
-
-    Attributes:
-        body: its content, as JSON.
-        time: when the server stored it (UTC).
-        until: when it is decided in any case (UTC).
-        on: the scopes whose events it awaits.
-    """
-
-    stage: str
-    durable: str
-    source: str
-    place: int
-    subject: str
-    body: msgspec.Raw
-    time: datetime
-    message_id: str | None
-    until: datetime
-    on: tuple[str, ...]
-
-    @property
-    def name(self) -> Name:
-        return self.stage, self.durable, self.source, self.place, self.subject
-
-
-class Waited(msgspec.Struct, frozen=True):
-    """An input waits no longer."""
-
+class _OfInput(msgspec.Struct, frozen=True):
     stage: str
     durable: str
     source: str
@@ -113,6 +87,31 @@ class Waited(msgspec.Struct, frozen=True):
     @property
     def name(self) -> Name:
         return self.stage, self.durable, self.source, self.place, self.subject
+
+
+class Waits(_OfInput, frozen=True, kw_only=True):
+    """An input waits: it cannot be decided yet, and counts as taken.
+
+    Attributes:
+        body: its content, as JSON.
+        time: when the server stored it (UTC).
+        until: when it is decided in any case (UTC).
+        on: the scopes whose events it awaits.
+    """
+
+    body: msgspec.Raw
+    time: datetime
+    message_id: str | None
+    until: datetime
+    on: tuple[str, ...]
+
+
+class Waited(_OfInput, frozen=True):
+    """An input waits no longer. Without a subject, as in older logs: no input of the place does."""
+
+    def ends(self, name: Name) -> bool:
+        """Return whether an input waits no longer."""
+        return name == self.name if self.subject else name[:-1] == self.name[:-1]
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):

@@ -2,16 +2,18 @@
 
 For example, a request to cancel may overtake the request that begins its execution.
 
-A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts as taken. It is decided
-again, in its turn, when a state has changed that the decision looked at, or the place of a stage, or when its time is over; `log.waited` ends the state. Beyond the limits of
-a publisher, or of all, no input waits: it is decided at once as if its time were over.
+A stage answers `wait` when an input cannot be decided yet. The event `log.waits` then holds the input, and the input counts
+as taken. The input is decided again, in its turn, after a state that the decision read or the place of a stage has changed,
+or when its time is over; `log.waited` ends the state. Beyond the limits of a publisher, or of all, no input waits: it is
+decided at once as if its time were over.
 """
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .. import subjects
-from ..domain.log_events import Name, Waited, Waits
+from ..domain.log_events import Name, Place, Waited, Waits
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -44,23 +46,24 @@ class WaitingInputs:
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
-        self.entries: dict[Name, Entry] = {}
-        """The inputs that wait, by name."""
+        self.entries: dict[Place, dict[str, Entry]] = {}
+        """The inputs that wait, by place and subject. A change of an input replaces the mapping of its place."""
         self._on: dict[str, tuple[Name, ...]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
         """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`)."""
 
     def __len__(self) -> int:
         """Return how many inputs wait."""
-        return len(self.entries)
+        return self._sizes.get(_ALL, (0, 0))[0]
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the inputs, in the order of the numbers of their events."""
-        return iter(sorted(self.entries.values(), key=lambda entry: entry.number))
+        entries = chain.from_iterable(of_place.values() for of_place in self.entries.values())
+        return iter(sorted(entries, key=lambda entry: entry.number))
 
     def get(self, name: Name) -> Waits | None:
         """Return an input; None: it does not wait."""
-        entry = self.entries.get(name)
+        entry = self.entries.get(name[:-1], {}).get(name[-1])
         return None if entry is None else entry.waits
 
     def on(self, scope: str) -> tuple[Name, ...]:
@@ -80,21 +83,27 @@ class WaitingInputs:
 
     def evolve(self, event: Waits | Waited, number: int) -> None:
         """Apply an event."""
-        self._remove(event.name)
+        name, put = event.name, self._journal.put
+        place = name[:-1]
+        for subject in [event.subject] if event.subject else [*self.entries.get(place, ())]:
+            self._remove((*place, subject))
         if isinstance(event, Waits):
-            put = self._journal.put
-            put(self.entries, event.name, Entry(event, number))
+            put(self.entries, place, {**self.entries.get(place, {}), event.subject: Entry(event, number)})
             for scope in event.on:
-                put(self._on, scope, (*self._on.get(scope, ()), event.name))
+                put(self._on, scope, (*self._on.get(scope, ()), name))
             self._add(event, 1)
 
     def _remove(self, name: Name) -> None:
         if (waits := self.get(name)) is None:
             return
-        self._journal.remove(self.entries, name)
+        place, subject = name[:-1], name[-1]
+        if rest := {other: entry for other, entry in self.entries[place].items() if other != subject}:
+            self._journal.put(self.entries, place, rest)
+        else:
+            self._journal.remove(self.entries, place)
         for scope in waits.on:
-            if rest := tuple(other for other in self._on[scope] if other != name):
-                self._journal.put(self._on, scope, rest)
+            if others := tuple(other for other in self._on[scope] if other != name):
+                self._journal.put(self._on, scope, others)
             else:
                 self._journal.remove(self._on, scope)
         self._add(waits, -1)

@@ -8,7 +8,7 @@ server's time of their commit, so that no leader's clock decides what was late.
 Memory: the positions of the stages, the inputs that wait, and the inputs that a stage has not taken yet.
 """
 
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -30,7 +30,7 @@ from ...domain.commit import (
     Restoration,
     Seal,
 )
-from ...domain.log_events import Trying, Waited, Waits, decode, is_log_event
+from ...domain.log_events import Name, Trying, Waited, Waits, decode, is_log_event
 from ...ports import StoredLog, StoredMessage
 from ...ports.commit_log import StoredBody
 from ...subjects import DECISION_STREAMS, Stream
@@ -71,8 +71,8 @@ class CommitRules:
         self._head = LogHead(key)
         self._patience = patience
         self._positions: dict[tuple[str, str], Position] = {}
-        self._waiting = defaultdict[tuple[str, str, int], set[str]](set)
-        """The subjects of the inputs that wait, by stage, source and place. They count as taken, and are decided later."""
+        self._waiting: dict[tuple[str, str, int], set[Name]] = {}
+        """The inputs that wait, by stage, source and place. They count as taken, and are decided later."""
         self._untaken: dict[str, deque[_Input]] = {}
         """By stream: the inputs that some stage has not taken, or that stages took before they were read here."""
         self._foreign: tuple[int, ForeignBody] | None = None
@@ -126,7 +126,7 @@ class CommitRules:
             elif not isinstance(change, Waited):
                 yield from self._judge_cause(commit, number, event, entity, is_new=not isinstance(change, Trying))
             if isinstance(change, Waits):
-                self._waiting[change.stage, change.source, change.place].add(change.subject)
+                self._waiting.setdefault((change.stage, change.source, change.place), set()).add(change.name)
 
     def _judge_cause(
         self, commit: Commit, number: int, event: CommitEvent, entity: str, *, is_new: bool
@@ -142,7 +142,7 @@ class CommitRules:
         elif source == "0":
             if int(place) >= number:
                 yield Violation("I9", entity, f"{what} names a cause that is not before it: {event.cause}")
-        elif is_new and not self._waiting.get((event.by, source, int(place))):
+        elif is_new and (event.by, source, int(place)) not in self._waiting:
             position = self._positions.get((event.by, source), Position())
             if position.has(int(place)):
                 yield Violation("I4", entity, f"{what} was decided on {event.cause}, which {event.by} had taken before")
@@ -161,7 +161,9 @@ class CommitRules:
                 self._forget(source)
         for event in commit.events:
             if is_log_event(event.subject) and isinstance(change := decode(event), Waited):
-                self._waiting[change.stage, change.source, change.place].discard(change.subject)
+                place = change.stage, change.source, change.place
+                if left := {name for name in self._waiting.pop(place, ()) if not change.ends(name)}:
+                    self._waiting[place] = left
 
     def read(self, message: StoredMessage) -> None:
         """Take a message of a stream of inputs.

@@ -197,10 +197,9 @@ class _Again:
 
     def _messages(self, by: str, source: str, place: int) -> Iterator[MessageCause]:
         stage = self._stages[by]
-        durables = {subscription.durable: subscription for subscription in stage.subscriptions}
-        for (stage_name, durable, *of), (waits, _) in self._fold.waiting.entries.items():
-            if stage_name == by and of[:2] == [source, place] and durable in durables:
-                yield cause_of(stage, durables[durable], waits)
+        for subscription in stage.subscriptions:
+            waiting = self._fold.waiting.entries.get((by, subscription.durable, source, place), {})
+            yield from (cause_of(stage, subscription, waits) for waits, _ in waiting.values())
         key, known = source, self._inputs.get((source, place), ())
         if source == "0":
             key, known = EVENTS, [self._events[place]] if place in self._events else []
