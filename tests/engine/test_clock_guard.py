@@ -131,7 +131,7 @@ class Scene:
 
     async def is_credible(self) -> bool:
         await self.guard.check()
-        return self.guard.credible() is not None
+        return self.guard.is_credible
 
     def error_of_now(self) -> float:
         """Return the seconds by which the time of leaders is ahead of the true time."""
@@ -183,7 +183,7 @@ async def test_the_log_is_read_again_after_five_seconds(scene: Scene, world: Wor
 async def test_a_jump_above_a_second_reads_the_log(scene: Scene, step: float, count: int) -> None:
     await scene.guard.check()
     scene.clock.seconds = step
-    assert (scene.guard.now() is None, scene.guard.credible() is not None) == (count == 2, count == 1)
+    assert (scene.guard.now() is None, scene.guard.is_credible) == (count == 2, count == 1)
     await scene.guard.check()
     assert scene.log.count == count
     assert scene.error_of_now() == 0
@@ -193,7 +193,7 @@ async def test_unmeasured_clock_is_neither_credible_nor_wrong(scene: Scene) -> N
     scene.log.is_away = True
     with pytest.raises(LogUnavailable):
         await scene.guard.check()
-    assert (scene.guard.credible() is not None, scene.guard.is_wrong, scene.guard.now()) == (False, False, None)
+    assert (scene.guard.is_credible, scene.guard.is_wrong, scene.guard.now()) == (False, False, None)
 
 
 async def test_measured_clock_stays_credible_without_the_log(scene: Scene, world: World) -> None:
@@ -201,7 +201,7 @@ async def test_measured_clock_stays_credible_without_the_log(scene: Scene, world
     scene.log.is_away = True
     world.clock.advance(600)
     await scene.guard.check()
-    assert scene.guard.credible() is not None
+    assert scene.guard.is_credible
     assert scene.error_of_now() == 0
     scene.clock.seconds = -30
     with pytest.raises(LogUnavailable):
@@ -253,7 +253,7 @@ async def test_clock_that_is_always_set_is_unknown(scene: Scene) -> None:
     scene.log.before = step
     with pytest.raises(LogUnavailable):
         await scene.guard.check()
-    assert (scene.log.count, scene.guard.credible() is not None, scene.guard.is_wrong) == (ATTEMPTS, False, False)
+    assert (scene.log.count, scene.guard.is_credible, scene.guard.is_wrong) == (ATTEMPTS, False, False)
 
 
 async def test_changed_judgement_is_logged_with_its_numbers(scene: Scene, world: World) -> None:

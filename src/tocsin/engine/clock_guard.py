@@ -150,9 +150,10 @@ class ClockGuard:
         """The seconds by which the wall clock is ahead of the log's clock; None: unknown."""
         return self._offset if self._known() else None
 
-    def credible(self) -> datetime | None:
-        """Return the time by the log's clock; None: unknown, or not credible."""
-        return self.now() if self._is_within else None
+    @property
+    def is_credible(self) -> bool:
+        """Return whether the clock is known to be near enough to the log's."""
+        return self._known() is not None and self._is_within
 
     @property
     def is_wrong(self) -> bool:

@@ -443,7 +443,7 @@ class CommitLoop:
             decider.decide_alone(pending.suspect, now)
             return True
         is_reading = self._must_read or self.intake.is_reading
-        has_deaths = self._leadership.has_deaths
+        has_deaths = any(self.fold.terms(stage).deaths for stage in self.agenda.led)
         until = self._steady() + MAX_DECIDING_S
         while not self._is_full(decider.batch):
             if (following := pending.next(now, is_reading=is_reading, only_proposals=self._is_blind)) is None:

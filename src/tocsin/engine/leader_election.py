@@ -84,7 +84,7 @@ class LeaderElection:
         """
         if not self.is_leading:
             return None
-        if self._time.credible() is None and not self._is_last_resort:
+        if not self._time.is_credible and not self._is_last_resort:
             try:
                 await self._time.check()
             except LogUnavailable:
@@ -101,8 +101,9 @@ class LeaderElection:
         try:
             while True:
                 await self.run_once()
-                settled = self._renew_interval if self.is_leading and not self._is_last_resort else ACQUIRE_INTERVAL_S
-                await self._clock.sleep(min(self._renew_interval, settled))
+                is_settled = self.is_leading and not self._is_last_resort
+                interval = self._renew_interval
+                await self._clock.sleep(interval if is_settled else min(interval, ACQUIRE_INTERVAL_S))
         finally:
             await self.release()
             await self._withdraw_report()
@@ -111,9 +112,9 @@ class LeaderElection:
         """Try to acquire the lease, or renew it; or stand aside because of the clock."""
         self._log_change()  # the lease may have ended while this process slept
         try:
-            if not self.is_leading or self._time.credible() is None:
+            if not self.is_leading or not self._time.is_credible:
                 await self._time.check()
-            if self._time.credible() is not None:
+            if self._time.is_credible:
                 await self._stand()
                 await self._time.check()  # after the renewal, so that a slow reply does not cost the lease
             if self._time.is_wrong:

@@ -58,11 +58,6 @@ class Leadership:
             return frozenset(self._stages)
         return frozenset(stage for stage in self._leases.held if self._own(stage) is not None)
 
-    @property
-    def has_deaths(self) -> bool:
-        """Return whether the log knows a leader that died in a stage of this process."""
-        return any(self._fold.terms(stage).deaths for stage in self._stages)
-
     async def time(self) -> datetime | None:
         """Return the time (UTC) up to which this process may decide.
 
@@ -94,8 +89,6 @@ class Leadership:
     def changes(self) -> list[LogEvent]:
         """Return the events to store before anything is decided."""
         if self._leases is None:
-            return []
-        if not self._leases.is_leaving and not self.has_deaths and self._leases.held == self.led:
             return []
         left: dict[str, int] = {}
         for stage in self._stages:

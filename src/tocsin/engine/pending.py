@@ -99,6 +99,7 @@ class Pending:
 
     def look(self) -> None:
         """Look at all deadlines and waiting inputs: the fold has other states than before."""
+        self._has_moved = True
         self._agenda.note_all()
         self._ripe.look()
 
@@ -280,7 +281,6 @@ class Pending:
                     self._turns.add(call)
                     self._untaken_of(call.key).add(call.place)
         self._standby.forget_taken(self._floor)
-        self._has_moved = True
         if gained:
             self.look()
 
