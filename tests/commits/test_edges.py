@@ -122,13 +122,23 @@ async def test_job_defined_without_registrar_is_shown_later(site: Site) -> None:
 
 
 async def test_place_is_stored_while_nothing_follows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after an error of the KV bucket, which ends nothing."""
     monkeypatch.setattr(saved_place, "SAVE_INTERVAL_S", 1.0)
+    cursor, projections, errors = subjects.cursor(Stream.LOG, "registrar"), site.installation.projections, [OSError()]
+    put = projections.put
+
+    async def fail_once(bucket: Bucket, key: str, value: bytes, **options: Any) -> int:  # noqa: ANN401
+        if key == cursor and errors:
+            raise errors.pop()
+        return await put(bucket, key, value, **options)
+
+    monkeypatch.setattr(projections, "put", fail_once)
     async with site.running():
         await site.define(name="greet", function="f")
         [defined] = await site.installation.log.read("ledger.greet.defined")
 
         async def is_stored() -> bool:
-            place = await site.installation.projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, "registrar"))
+            place = await projections.get(Bucket.CURSORS, cursor)
             return place is not None and int(place[0]) >= defined.sequence
 
         await site.until(is_stored)

@@ -9,9 +9,9 @@ is done. So nothing is lost, and a repeated action of a stage makes no differenc
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Collection, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, Final, TypeVar
 
 from .. import subjects, telemetry
@@ -23,7 +23,7 @@ from .commit_loop import HasLoop
 from .leader_election import LeaderElection
 from .report_lists import decode, refuse_copy
 from .saved_place import SavedPlace
-from .stage import BoundSubscription
+from .stage import BoundSubscription, attempted
 from .step import (
     MAX_STEPS,
     Change,
@@ -231,28 +231,30 @@ class EdgeFollower:
         with telemetry.bound(stage=self._by):
             while True:
                 if self._lead.is_leading:
-                    await self._lead_on()
+                    await attempted(self._lead_on, _log, "decisions not followed; retrying", "not-followed")
                 await self._clock.sleep(TICK_S)
 
     async def _lead_on(self) -> None:
-        """Follow as long as this process leads."""
-        sources, one = self._sources, self._subscription
-        place = SavedPlace(sources.projections, sources.clock, subjects.cursor(Stream.LOG, one.durable))
+        """Follow as long as this process leads, and save the place also while no event comes."""
+        cursor = subjects.cursor(Stream.LOG, self._subscription.durable)
+        place = SavedPlace(self._sources.projections, self._clock, cursor)
         self._upto = await place.load()
+
+        async def save(*, is_last: bool = False) -> None:
+            await place.save(self._oldest, self._upto, is_last=is_last)
+
         following = asyncio.create_task(self._follow())
         try:
             while self._lead.is_leading and not following.done():
                 await self._clock.sleep(TICK_S)
-                with suppress(LogUnavailable):  # also while nothing comes
-                    await place.save(self._oldest, self._upto)
+                await attempted(save, _log, "place not saved; retrying", "place-not-saved", cursor=cursor)
         finally:
             following.cancel()
             await asyncio.wait([following])
-            with suppress(LogUnavailable):
-                await place.save(self._oldest, self._upto, is_last=True)
+            await attempted(partial(save, is_last=True), _log, "place not saved", "place-not-saved", cursor=cursor)
             self._open.clear()
-        if not following.cancelled() and (error := following.exception()) is not None:
-            _log.error("decisions not followed; retrying", action="not-followed", exc_info=error)
+        if not following.cancelled():
+            following.result()
 
     async def _follow(self) -> None:
         stream, filters = self._subscription.stream, self._subscription.filters
