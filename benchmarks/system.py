@@ -22,7 +22,7 @@ from tocsin.domain.definition import JobDefinition
 
 RECORDER: Final = "recorder"
 REGISTRAR: Final = "registrar"
-"""The stage that registers jobs, for what is registered before the measured processes start."""
+"""The stage that registers jobs before the measured processes start."""
 STAGES: Final = ",".join(name for name in bootstrap.STAGE_NAMES if name not in {RECORDER, "mq_bridge"})
 USUAL: Final = (STAGES, RECORDER, WORKER)
 """Three processes: the stages, the history, a worker."""

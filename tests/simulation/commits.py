@@ -180,8 +180,8 @@ class CommitServer:
     def differs(self, fold: Fold, number: int, *, is_from_snapshot: bool) -> bool:
         """Return whether a fold is not that of the log up to an event.
 
-        Commits without events may be in it or not. A snapshot may be by a process without its stages, which let go of states that a stage
-        without a term has not taken.
+        Commits without events may be in it or not. The writer of a snapshot may have no stages, and then it let go of states
+        that a stage without a term has not taken.
         """
         begins = (fold.stages, frozenset[str]()) if is_from_snapshot else (fold.stages,)
         return all(self._differs(fold, number, stages) for stages in begins)

@@ -107,10 +107,13 @@ class Waits(_OfInput, frozen=True, kw_only=True):
 
 
 class Waited(_OfInput, frozen=True):
-    """An input waits no longer. Without a subject, as in older logs: no input of the place does."""
+    """An input waits no longer.
+
+    An event of an older log has no subject, and ends all inputs of its place.
+    """
 
     def ends(self, name: Name) -> bool:
-        """Return whether an input waits no longer."""
+        """Return whether this ends the wait of an input."""
         return name == self.name if self.subject else name[:-1] == self.name[:-1]
 
 

@@ -235,7 +235,7 @@ class EdgeFollower:
                 await self._clock.sleep(TICK_S)
 
     async def _lead_on(self) -> None:
-        """Follow as long as this process leads, and save the place also while no event comes."""
+        """Follow while this process leads; save the place also while no event comes."""
         cursor = subjects.cursor(Stream.LOG, self._subscription.durable)
         place = SavedPlace(self._sources.projections, self._clock, cursor)
         self._upto = await place.load()

@@ -1,7 +1,7 @@
 """The stages of the scheduler.
 
-To add a stage, write its module and list its declaration in `STAGES`. The engine brings each stage its inputs, events and deadlines, and appends what it
-decides (`engine.commit_loop`).
+To add a stage, write its module and list its declaration in `STAGES`. The engine brings each stage its inputs, events and
+deadlines, and appends its decisions (`engine.commit_loop`).
 """
 
 from typing import Final

@@ -1,7 +1,7 @@
 """Names that are not subjects: streams, tokens, durables and buckets.
 
-There is one partition. With more, a job's partition is the FNV-1a hash (32 bits) of its token modulo their number, as a subject mapping of NATS with
-`{{partition(N,1)}}` computes it.
+There is one partition. With more, a job's partition is the FNV-1a hash (32 bits) of its token modulo their number, as a
+subject mapping of NATS with `{{partition(N,1)}}` computes it.
 """
 
 from dataclasses import dataclass

@@ -145,14 +145,15 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
     """Check the invariants: each occurrence decided once, nothing run twice, nothing lost.
 
     Folds the log from its beginning and reports each violation with the events that prove it: also messages that no stage
-    stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if it finds any.
+    stored, decisions that it cannot read, and a removed beginning. Work in progress is not a violation. Exits with 1 if
+    there are violations.
     """
     if (history or decide_again) and (file is not None or job is not None or since is not None):
         need = "--history compares with" if history else "--decide-again needs"
         raise UsageError(f"{need} the whole log: omit --file, --job and --since", code="conflicting-options")
     if public_key and (job is not None or since is not None or until is not None):
         raise UsageError(
-            "--public-key verifies the whole log: omit --job, --since, --until", code="conflicting-options"
+            "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"
         )
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
@@ -167,7 +168,7 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
             keys=public_keys(public_key or []),
         )
     )
-    if job is not None and since is until is None and not report.facts:
+    if job is not None and since is None and until is None and not report.facts:
         raise no_such_job(job, [])
     session.output.answer(report.as_json(), lambda: report_page(report))
     if not report.is_clean:

@@ -119,7 +119,7 @@ class SearchKeys(JobFollower):
         return found
 
     def looked_at(self, texts: Sequence[str], queue: str | None, owner: str | None) -> list["_Block"]:
-        """Return the blocks whose jobs `candidates` looks at."""
+        """Return the blocks that `candidates` looks at."""
         return [block for block in self._blocks if block.may_have(texts, queue, owner)]
 
     @override

@@ -1,7 +1,6 @@
 """DAG advancer: dispatches ready steps, and ends an execution after its last step.
 
-A request to cancel an execution that does not exist becomes a dead letter. When
-a replay completes, the dead letter that it replayed is resolved.
+A request to cancel an execution that does not exist becomes a dead letter. A replay that completes resolves its dead letter.
 """
 
 from collections.abc import Sequence

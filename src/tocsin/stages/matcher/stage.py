@@ -1,7 +1,8 @@
 """Matcher: assigns each task to an agent with its function and a free slot.
 
-It takes tasks as they are decided, without a durable, so that a task that no agent can take holds back nothing. It proposes the claim
-(`started`) in the agent's name for the same commit, and hands the task over on core NATS once that is stored. A message may be lost: the agent's hold lists show what it holds, and a claim that it does not hold is handed over again.
+It takes tasks as they are decided, without a durable, so that a task that no agent can take holds back nothing. It proposes
+the claim (`started`) in the agent's name for the same commit, and hands the task over on core NATS after the commit is
+stored. The message may be lost: a claim that is missing in the agent's next hold list is handed over again.
 
 One matcher leads. Two at once are correct, because every claim is guarded. A standby follows the log too, so that a new
 leader assigns at once; it calls the roll, and every agent answers with its hold list.

@@ -1,8 +1,8 @@
 """FastStream subscribers of the stages that a loop of commits decides for.
 
-One reader of the process reads each stream once, and feeds its batches to the subscriber of every stage that takes something from the batch: so a
-middleware sees every input, and every commit of another process, before a stage decides on it. The log has one subscriber for all stages of the process. No subscriber has a
-consumer of its own on the server.
+One reader of the process reads each stream once, and feeds its batches to the subscriber of every stage that takes something
+from the batch: so a middleware sees every input, and every commit of another process, before a stage decides on it. The log
+has one subscriber for all stages of the process. No subscriber has a consumer of its own on the server.
 """
 
 import asyncio

@@ -4,10 +4,10 @@
 // next load waits for the last, so that a slow answer is shown although events go on, and rests nine times as long as the
 // last took, so that a page keeps the API busy for a tenth of the time at most. A page is loaded again after each of
 // SETTLE_MS since the last event, because the history follows the log with a delay that grows under load. After a lost stream
-// a page is loaded as after an event, but later by a random factor, because
-// all pages of all readers lose it together. After a failure that may pass, a page is loaded again too, after `Retry-After`
-// at the earliest; after the interval of what is loaded at intervals, or when the stream is back, at the latest. So a page
-// is current within seconds after the server is back, however long it was away.
+// a page is loaded as after an event, but later by a random factor, because all pages of all readers lose it together. After
+// a failure that may pass, a page is loaded again too: after `Retry-After` at the earliest, and after the page's interval or
+// when the stream is back at the latest. So a page is current within seconds after the server is back, however long it was
+// away.
 //
 // A page that is hidden follows no stream, and is loaded again when it is shown.
 
