@@ -181,6 +181,21 @@ async def test_more_bytes_than_the_buffer_arrive_in_order(client: Client) -> Non
     assert [int(body.split()[0]) for _, _, body, _ in both.told()] == list(range(3_000))
 
 
+async def test_first_message_of_a_turn_leaves_at_once(client: Client) -> None:
+    both, transport, pending = Both(), FastTransport(client), list[int]()
+    await both.hear(client, "in")
+    for number in range(4):  # nats-py itself only notes what it publishes
+        message = Outgoing("in", b"%d" % number, None, "")
+        await (client.publish("in", message.body) if number % 2 else transport.send([message]))
+        pending.append(client._pending_data_size)
+    assert pending[0] == 0 < pending[1] < pending[2] < pending[3]
+    await settled(client)
+    await transport.send([Outgoing("in", b"4", None, "")])
+    assert client._pending_data_size == 0
+    await settled(client)
+    assert [body for _, _, body, _ in both.told()] == [b"0", b"1", b"2", b"3", b"4"]
+
+
 MESSAGE = b"MSG in 1 a.reply 4\r\nbody\r\n"
 WITH_HEADERS = b"HMSG in 1 20 24\r\nNATS/1.0\r\nOne: 1\r\n\r\nbody\r\n"
 

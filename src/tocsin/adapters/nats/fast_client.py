@@ -16,6 +16,7 @@ with the setting `nats.fast_client: off`, `client.transport.PublicTransport` tak
 `tests/conformance/test_fast_headers.py` and `test_inline_delivery.py` compare the results with those of nats-py.
 """
 
+import asyncio
 import ssl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -49,6 +50,7 @@ PRIVATE_NAMES: Final = (
     "_remove_sub",
     "_sid",
     "_status",
+    "_transport",
 )
 """The names of a client that this module uses."""
 
@@ -133,6 +135,7 @@ class FastTransport:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._has_written = False
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages as `Client.publish` does, in one write, and call it in every unusual case."""
@@ -180,8 +183,7 @@ class FastTransport:
             message._ackd = True
 
     async def _append(self, commands: list[bytes], size: int, bodies: int) -> None:
-        client = self._client
-        queue = client._flush_queue
+        client, queue = self._client, self._client._flush_queue
         if not commands or queue is None:
             return
         client._pending.append(b"".join(commands))
@@ -190,8 +192,20 @@ class FastTransport:
         client.stats["out_bytes"] += bodies
         if client._pending_data_size > _LARGE_BACKLOG_BYTES:
             await client._flush_pending(force_flush=True)
-        elif queue.empty():
+        elif queue.empty() and not self._write():
             await client._flush_pending()
+
+    def _write(self) -> bool:
+        """Write what is pending, once in a turn of the loop; return whether it did."""
+        client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
+        is_busy = writer and (writer.transport.is_closing() or writer.transport.get_write_buffer_size())
+        if self._has_written or writer is None or is_busy or client._status != Client.CONNECTED:
+            return False  # the client's own task joins the other writes of a turn, and waits for a busy connection
+        self._has_written = True
+        asyncio.get_running_loop().call_soon(setattr, self, "_has_written", False)  # noqa: FBT003 - of `setattr`
+        writer.writelines(client._pending)
+        client._pending, client._pending_data_size = [], 0
+        return True
 
 
 def _command(message: Outgoing) -> bytes | None:
