@@ -273,16 +273,9 @@ def test_definitions_count_from_their_time_in_the_log() -> None:
     assert as_stored(decoded(one), one).time == NOON
 
 
-def report(execution_id: str) -> Report:
+def report(id_: str) -> Report:
     return Report(
-        job="job",
-        execution_id=execution_id,
-        step="main",
-        attempt=1,
-        delivery=1,
-        token="t",
-        worker="w",
-        outcome="completed",
+        job="job", execution_id=id_, step="main", attempt=1, delivery=1, token="t", worker="w", outcome="completed"
     )
 
 

@@ -152,9 +152,8 @@ def audit(  # noqa: PLR0913, PLR0917 - the options of a command
         need = "--history compares with" if history else "--decide-again needs"
         raise UsageError(f"{need} the whole log: omit --file, --job and --since", code="conflicting-options")
     if public_key and (job is not None or since is not None or until is not None):
-        raise UsageError(
-            "--public-key verifies the whole log: omit --job, --since and --until", code="conflicting-options"
-        )
+        need = "--public-key verifies the whole log: omit --job, --since and --until"
+        raise UsageError(need, code="conflicting-options")
     now = datetime.now(UTC)
     selection = Selection(job=job, since=instant(since, "--since", now=now), until=instant(until, "--until", now=now))
     report = run(

@@ -30,7 +30,7 @@ from ...domain.commit import (
     Restoration,
     Seal,
 )
-from ...domain.log_events import Name, Trying, Waited, Waits, decode, is_log_event
+from ...domain.log_events import Trying, Waited, Waits, decode, is_log_event
 from ...ports import StoredLog, StoredMessage
 from ...ports.commit_log import StoredBody
 from ...subjects import DECISION_STREAMS, Stream
@@ -71,8 +71,8 @@ class CommitRules:
         self._head = LogHead(key)
         self._patience = patience
         self._positions: dict[tuple[str, str], Position] = {}
-        self._waiting: dict[tuple[str, str, int], set[Name]] = {}
-        """The inputs that wait, by stage, source and place. They count as taken, and are decided later."""
+        self._waiting: dict[tuple[str, str, int], set[str]] = {}
+        """The subjects of the inputs that wait, by stage, source and place. They count as taken, and are decided later."""
         self._untaken: dict[str, deque[_Input]] = {}
         """By stream: the inputs that some stage has not taken, or that stages took before they were read here."""
         self._foreign: tuple[int, ForeignBody] | None = None
@@ -126,7 +126,7 @@ class CommitRules:
             elif not isinstance(change, Waited):
                 yield from self._judge_cause(commit, number, event, entity, is_new=not isinstance(change, Trying))
             if isinstance(change, Waits):
-                self._waiting.setdefault((change.stage, change.source, change.place), set()).add(change.name)
+                self._waiting.setdefault((change.stage, change.source, change.place), set()).add(change.subject)
 
     def _judge_cause(
         self, commit: Commit, number: int, event: CommitEvent, entity: str, *, is_new: bool
@@ -162,7 +162,7 @@ class CommitRules:
         for event in commit.events:
             if is_log_event(event.subject) and isinstance(change := decode(event), Waited):
                 place = change.stage, change.source, change.place
-                if left := {name for name in self._waiting.pop(place, ()) if not change.ends(name)}:
+                if left := {one for one in self._waiting.pop(place, ()) if change.subject not in {"", one}}:
                     self._waiting[place] = left
 
     def read(self, message: StoredMessage) -> None:
