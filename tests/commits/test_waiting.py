@@ -25,6 +25,8 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "cut and restarted": {"cut": True, "restarts": True},
 }
 
+CANCEL = CancelRequest(reason="r" * 1_000)
+
 
 def chosen(work: Work, name: str = "x") -> str:
     """An id that the API chooses."""
@@ -35,25 +37,15 @@ async def letters(work: Work) -> list[PoisonMessage]:
     return [r.message for r in await work.installation.events() if isinstance(r.message, PoisonMessage)]
 
 
-def trigger(work: Work, execution_id: str, job: str = "nightly") -> None:
-    work.installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger(job, execution_id), execution_id)
+def trigger(work: Work, execution_id: str) -> None:
+    work.installation.publish(Stream.REQUESTS, Trigger(), subjects.trigger("nightly", execution_id), execution_id)
 
 
-def waiting_cancel(work: Work, name: str = "x", body: bytes = CancelRequest().encode()) -> Waits:
+def waiting_cancel(work: Work, name: str = "x", body: bytes = CANCEL.encode()) -> Waits:
     """The event that a cancellation waits; all have one place, as the reports of a list do."""
-    now = work.installation.clock.now()
-    return Waits(
-        "dag_advancer",
-        "dag-advancer-cancels",
-        "REQUESTS",
-        7,
-        subjects.cancel("nightly", chosen(work, name)),
-        body=msgspec.Raw(body),
-        time=now,
-        message_id=None,
-        until=now + timedelta(seconds=30),
-        on=(),
-    )
+    cancel, now = subjects.cancel("nightly", chosen(work, name)), work.installation.clock.now()
+    key, until = ("dag_advancer", "dag-advancer-cancels", "REQUESTS", 7, cancel), now + timedelta(seconds=30)
+    return Waits(*key, body=msgspec.Raw(body), time=now, message_id=None, until=until, on=())
 
 
 async def led_and_standby() -> tuple[Work, Process, Process]:
@@ -74,8 +66,7 @@ async def test_cancellation_overtakes_its_trigger(layout: str, groups: list[tupl
     work.runner = Runner(work.installation, groups, **LAYOUTS[layout])
     await work.define("nightly", overlap_policy=policy)
     await work.trigger("nightly", "t0")
-    id_ = chosen(work)
-    await work.cancel("nightly", id_)
+    await work.cancel("nightly", id_ := chosen(work))
     work.installation.clock.advance(20)
     await work.runner.run()
     assert subjects.execution("nightly", id_) not in await work.states()
@@ -108,42 +99,25 @@ async def test_cancellation_of_nothing_is_answered_after_thirty_seconds() -> Non
     await work.runner.run()
     [letter] = await letters(work)
     assert (letter.code, letter.durable, letter.sequence) == ("not-found", "dag-advancer-cancels", 1)
-    assert len(work.fold.waiting) == 0
-    assert (work.fold.waiting._on, work.fold.waiting._sizes) == ({}, {})
+    assert (len(work.fold.waiting), work.fold.waiting._on, work.fold.waiting._sizes) == (0, {}, {})
 
 
-async def test_cancellation_is_answered_at_once_beyond_the_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "MAX_OF_PUBLISHER", 5)
-    monkeypatch.setattr(waiting, "MAX_OF_ALL", 12)
+@pytest.mark.parametrize(("unit", "bytes_each"), [("OF", 1), ("BYTES_OF", len(CANCEL.encode()))])
+async def test_waiting_inputs_have_limits(unit: str, bytes_each: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limits a cancellation is answered at once."""
+    monkeypatch.setattr(waiting, f"MAX_{unit}_PUBLISHER", 5 * bytes_each)
+    monkeypatch.setattr(waiting, f"MAX_{unit}_ALL", 12 * bytes_each)
     work = Work()
     for publisher in ("loud", "calm", "late"):
         for number in range(8):
             subject = f"outside.{publisher}.{subjects.cancel('nightly', chosen(work, f'{publisher}{number}'))}"
-            work.installation.publish(Stream.INPUTS, CancelRequest(), subject)
+            work.installation.publish(Stream.INPUTS, CANCEL, subject)
         await work.runner.run()
         assert len(work.fold.waiting) == {"loud": 5, "calm": 10, "late": 12}[publisher]
     assert len(await letters(work)) == 3 + 3 + 6
-    assert {letter.code for letter in await letters(work)} == {"not-found"}
     work.installation.clock.advance(30)
     await work.runner.run()
-    assert len(await letters(work)) == 24
-    assert len(work.fold.waiting) == 0
-
-
-async def test_waiting_inputs_have_limits_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    size = len(CancelRequest(reason="r" * 1_000).encode())
-    monkeypatch.setattr(waiting, "MAX_BYTES_OF_PUBLISHER", 2 * size)
-    monkeypatch.setattr(waiting, "MAX_BYTES_OF_ALL", 3 * size)
-    work = Work()
-    for publisher, waits in (("loud", 2), ("calm", 3), ("late", 3)):
-        for number in range(3):
-            subject = f"outside.{publisher}.{subjects.cancel('nightly', chosen(work, f'{publisher}{number}'))}"
-            work.installation.publish(Stream.INPUTS, CancelRequest(reason="r" * 1_000), subject)
-        await work.runner.run()
-        assert len(work.fold.waiting) == waits
-    work.installation.clock.advance(30)
-    await work.runner.run()
-    assert {letter.code for letter in await letters(work)} == {"not-found"}
+    assert [letter.code for letter in await letters(work)] == ["not-found"] * 24
     assert (len(work.fold.waiting), work.fold.waiting._sizes) == (0, {})
 
 
@@ -151,10 +125,9 @@ async def test_unreadable_waiting_input_becomes_dead_letter() -> None:
     """A version that reads less stored it."""
     work = Work()
     await work.define("nightly")
-    process = work.process
-    await process.read_on()
-    process.loop.note("test", waiting_cancel(work, body=b'{"v":99}'))
-    await process.run()
+    await work.process.read_on()
+    work.process.loop.note("test", waiting_cancel(work, body=b'{"v":99}'))
+    await work.process.run()
     work.installation.clock.advance(30)
     await work.runner.run()
     [letter] = await letters(work)
@@ -185,8 +158,7 @@ async def test_cancellation_after_downtime_waits_for_its_trigger() -> None:
     """Both are stored while no stage runs; the stream of programs is read first."""
     work = Work()
     await work.define("nightly")
-    id_ = chosen(work)
-    subject = f"outside.shop.{subjects.cancel('nightly', id_)}"
+    subject = f"outside.shop.{subjects.cancel('nightly', id_ := chosen(work))}"
     work.installation.publish(Stream.INPUTS, CancelRequest(), subject)
     work.installation.clock.advance(7200)
     await work.runner.run()
@@ -197,9 +169,8 @@ async def test_cancellation_after_downtime_waits_for_its_trigger() -> None:
 
 async def test_expired_time_in_an_id_prevents_waiting() -> None:
     work = Work()
-    old = ids.trigger_id("nightly", "x", datetime.fromisoformat("2025-01-01T00:00:00Z"))
     before = len(await work.installation.events())
-    await work.cancel("nightly", old)
+    await work.cancel("nightly", ids.trigger_id("nightly", "x", datetime.fromisoformat("2025-01-01T00:00:00Z")))
     await work.runner.rest()
     assert len(await work.installation.events()) == before
     await work.cancel("nightly", ids.keyed_trigger_id("nightly", "k"))  # its time says nothing
@@ -211,17 +182,12 @@ async def test_waiting_input_is_decided_again_in_its_turn() -> None:
     work = Work()
     await work.define("nightly")
     await work.cancel("nightly", id_ := chosen(work))
-    for number in range(40):
-        trigger(work, ids.trigger_id("nightly", f"n{number}", work.installation.clock.now()))
-    trigger(work, id_, job="nightly")
-    for number in range(40, 80):
-        trigger(work, ids.trigger_id("nightly", f"n{number}", work.installation.clock.now()))
+    others = [chosen(work, f"n{number}") for number in range(80)]
+    for each in (*others[:40], id_, *others[40:]):
+        trigger(work, each)
     await work.runner.run()
-    executions = [
-        (r.subject.split(".")[2], r.subject.split(".")[3])
-        for r in await work.installation.events()
-        if r.subject.startswith("execution.")
-    ]
+    of_executions = [r.subject for r in await work.installation.events() if r.subject.startswith("execution.")]
+    executions = [tuple(subject.split(".")[2:4]) for subject in of_executions]
     place = executions.index((id_, "cancelled"))
     assert 0 < place - executions.index((id_, "admitted")) <= 2
     assert sum(kind == "admitted" for _, kind in executions[place:]) >= 39
@@ -238,9 +204,7 @@ async def test_waiting_input_with_failing_decision_becomes_dead_letter() -> None
         return fails_again
 
     work = Work()
-    work.runner._processes = [
-        work.installation.process(stages=failing(make, "dag-advancer-cancels")),
-    ]
+    work.runner._processes = [work.installation.process(stages=failing(make, "dag-advancer-cancels"))]
     await work.define("nightly")
     await work.cancel("nightly", id_ := chosen(work))
     assert len(work.fold.waiting) == 1
@@ -289,8 +253,7 @@ async def test_new_leader_decides_what_waits(comes: bool) -> None:  # noqa: FBT0
     for process in (one, two):
         await process.read_on()
         assert not len(process.fold.waiting)
-    codes = [letter.code for letter in await letters(work)]
-    assert codes == ([] if comes else ["not-found"])
+    assert [letter.code for letter in await letters(work)] == ([] if comes else ["not-found"])
     if comes:
         assert (await work.states())[subjects.execution("nightly", id_)].status is Status.CANCELLED
     writers = {c.writer for c in await work.installation.commits() for e in c.events if e.subject == "log.waited"}
@@ -301,13 +264,13 @@ async def test_new_leader_decides_each_report_of_a_list() -> None:
     work, one, two = await led_and_standby()
     for trigger_id in ("a", "b", "c"):
         await work.trigger("nightly", trigger_id)
-    reports = await work.claim()
+    now = work.installation.clock.now()
+    arrived = [Recorded(report, subjects.subject_of(report), 1, now) for report in await work.claim()]
     one.leases.held = ()
     await one.loop.run_once()
     for process in (one, two):  # one led before, the other never did
-        for report in reports:
-            now = work.installation.clock.now()
-            process.loop.offer(Stream.REPORTS, Recorded(report, subjects.subject_of(report), 1, now))
+        for recorded in arrived:
+            process.loop.offer(Stream.REPORTS, recorded)
     two.leases.held = NAMES
     work.runner._processes = [two, one]
     await work.runner.run()

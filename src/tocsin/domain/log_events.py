@@ -71,10 +71,11 @@ class Poison(msgspec.Struct, frozen=True):
     error: str
 
 
-Place: TypeAlias = tuple[str, str, str, int]
-"""A stage, its durable, a source, and a place there. The inputs of a list of reports have one place."""
 Name: TypeAlias = tuple[str, str, str, int, str]
-"""The key of a waiting input: its place and its subject."""
+"""The key of a waiting input: a stage, its durable, the source, its place there, and its subject.
+
+The reports of a list have one place.
+"""
 
 
 class _OfInput(msgspec.Struct, frozen=True):
@@ -111,10 +112,6 @@ class Waited(_OfInput, frozen=True):
 
     An event of an older log has no subject, and ends all inputs of its place.
     """
-
-    def ends(self, name: Name) -> bool:
-        """Return whether this ends the wait of an input."""
-        return name == self.name if self.subject else name[:-1] == self.name[:-1]
 
 
 class NamedSnapshot(msgspec.Struct, frozen=True):

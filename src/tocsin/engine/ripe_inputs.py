@@ -118,15 +118,5 @@ def wait_for(cause: MessageCause, scopes: set[str], now: datetime, patience: tim
     if cause.waits is not None:
         return msgspec.structs.replace(cause.waits, on=on)
     recorded, body = cause.recorded, msgspec.Raw(cause.recorded.message.encode())
-    return Waits(
-        cause.stage.name,
-        cause.subscription.durable,
-        cause.source,
-        cause.place,
-        recorded.subject,
-        body=body,
-        time=recorded.time,
-        message_id=recorded.message_id,
-        until=now + patience,
-        on=on,
-    )
+    name = cause.stage.name, cause.subscription.durable, cause.source, cause.place, recorded.subject
+    return Waits(*name, body=body, time=recorded.time, message_id=recorded.message_id, until=now + patience, on=on)

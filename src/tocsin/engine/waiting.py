@@ -9,11 +9,10 @@ decided at once as if its time were over.
 """
 
 from collections.abc import Iterator
-from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from .. import subjects
-from ..domain.log_events import Name, Place, Waited, Waits
+from ..domain.log_events import Name, Waited, Waits
 
 if TYPE_CHECKING:
     from .journal import Journal
@@ -46,11 +45,14 @@ class WaitingInputs:
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
-        self.entries: dict[Place, dict[str, Entry]] = {}
+        self.entries: dict[tuple[str, str, str, int], dict[str, Entry]] = {}
         """The inputs that wait, by place and subject. A change of an input replaces the mapping of its place."""
         self._on: dict[str, tuple[Name, ...]] = {}
         self._sizes: dict[str, tuple[int, int]] = {}
-        """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`)."""
+        """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`).
+
+        Empty: the API, or a program without an account of its own.
+        """
 
     def __len__(self) -> int:
         """Return how many inputs wait."""
@@ -58,7 +60,7 @@ class WaitingInputs:
 
     def __iter__(self) -> Iterator[Entry]:
         """Yield the inputs, in the order of the numbers of their events."""
-        entries = chain.from_iterable(of_place.values() for of_place in self.entries.values())
+        entries = [entry for of_place in self.entries.values() for entry in of_place.values()]
         return iter(sorted(entries, key=lambda entry: entry.number))
 
     def get(self, name: Name) -> Waits | None:
@@ -72,7 +74,7 @@ class WaitingInputs:
 
     def has_room(self, waits: Waits) -> bool:
         """Return whether one more input may wait."""
-        number, size = self._sizes.get(_publisher_of(waits), (0, 0))
+        number, size = self._sizes.get(subjects.publisher_of(waits.subject) or "", (0, 0))
         number_of_all, size_of_all = self._sizes.get(_ALL, (0, 0))
         return (
             number < MAX_OF_PUBLISHER
@@ -83,43 +85,33 @@ class WaitingInputs:
 
     def evolve(self, event: Waits | Waited, number: int) -> None:
         """Apply an event."""
-        name, put = event.name, self._journal.put
-        place = name[:-1]
-        for subject in [event.subject] if event.subject else [*self.entries.get(place, ())]:
-            self._remove((*place, subject))
+        put, name = self._journal.put, event.name
+        before = self.entries.get(name[:-1], {})
+        entries = {subject: entry for subject, entry in before.items() if event.subject not in {"", subject}}
+        for waits, _ in (entry for subject, entry in before.items() if subject not in entries):
+            self._forget(waits)
         if isinstance(event, Waits):
-            put(self.entries, place, {**self.entries.get(place, {}), event.subject: Entry(event, number)})
+            entries[event.subject] = Entry(event, number)
             for scope in event.on:
                 put(self._on, scope, (*self._on.get(scope, ()), name))
             self._add(event, 1)
+        if entries:
+            put(self.entries, name[:-1], entries)
+        elif before:
+            self._journal.remove(self.entries, name[:-1])
 
-    def _remove(self, name: Name) -> None:
-        if (waits := self.get(name)) is None:
-            return
-        place, subject = name[:-1], name[-1]
-        if rest := {other: entry for other, entry in self.entries[place].items() if other != subject}:
-            self._journal.put(self.entries, place, rest)
-        else:
-            self._journal.remove(self.entries, place)
+    def _forget(self, waits: Waits) -> None:
         for scope in waits.on:
-            if others := tuple(other for other in self._on[scope] if other != name):
-                self._journal.put(self._on, scope, others)
+            if rest := tuple(other for other in self._on[scope] if other != waits.name):
+                self._journal.put(self._on, scope, rest)
             else:
                 self._journal.remove(self._on, scope)
         self._add(waits, -1)
 
     def _add(self, waits: Waits, number: int) -> None:
-        for publisher in (_publisher_of(waits), _ALL):
+        for publisher in (subjects.publisher_of(waits.subject) or "", _ALL):
             count, size = self._sizes.get(publisher, (0, 0))
             if count + number:
                 self._journal.put(self._sizes, publisher, (count + number, size + number * len(waits.body)))
             else:
                 self._journal.remove(self._sizes, publisher)
-
-
-def _publisher_of(waits: Waits) -> str:
-    """Return the program outside that published an input.
-
-    Empty: the API, or a program without an account of its own.
-    """
-    return subjects.publisher_of(waits.subject) or ""
