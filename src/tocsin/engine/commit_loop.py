@@ -74,14 +74,13 @@ class CommitLoop:
 
     `on_effects` takes the effects of each stage, after the commit is stored.
 
-    `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks at the
-    time itself, which may step. `leases`: the leases of its stages; None: it
-    decides for all stages. `turns`: the turns of this process among the writers; None: this process is the only writer. `ends` returns
-    the ends of the streams that are read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the
-    log up to the chain's head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the
-    deciding for a commit.
-    `snapshot`: the snapshot of the fold; the chain begins at its start. `newest_format`: the newest format that all readers know. `log_clock`: as
-    in `Leadership`.
+    `watcher` takes each commit, own or another's, before its effects. `wake_at` calls back at a time (UTC); None: the loop looks
+    at the time itself, which may step. `leases`: the leases of its stages; None: it decides for all stages. `turns`: the turns
+    of this process among the writers; None: this process is the only writer. `ends` returns the ends of the streams that are
+    read before deadlines and triggers are decided, when a term begins. `reload` returns the fold of the log up to the chain's
+    head, for decisions that fail; None: its own is as fresh as can be. `steady` returns the seconds that limit the deciding for
+    a commit. `snapshot`: the snapshot of the fold; the chain begins at its start. `newest_format`: the newest format that all
+    readers know. `log_clock`: as in `Leadership`.
     """
 
     def __init__(  # noqa: PLR0913 - the parts of a process

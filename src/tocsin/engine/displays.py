@@ -25,6 +25,7 @@ from ..ports import Clock, EventLog, LogUnavailable, Projections
 from ..subjects import Bucket, Stream
 from .commit_loop import HasLoop
 from .daily_quotas import use_scope
+from .stage import attempted
 
 INTERVAL_S: Final = 1.0
 """Time between two updates of a display, and before a follower goes on after an outage."""
@@ -61,9 +62,7 @@ async def news(
                         yield recorded
                     after = max(after, batch.upto)
         except LogUnavailable as error:
-            _log.info(
-                "followed messages wait for JetStream", action="log-unavailable", filters=filters, error=str(error)
-            )
+            _log.info("messages wait for JetStream", action="log-unavailable", filters=filters, error=str(error))
         await clock.sleep(INTERVAL_S)
 
 
@@ -71,12 +70,8 @@ async def _keep(view: HasLoop, stage: str, clock: Clock, show: Callable[[], Awai
     """Update a display until cancelled, while this process leads a stage."""
     while True:
         await clock.sleep(INTERVAL_S)
-        if not view.loop.leads(stage):
-            continue
-        try:
-            await show()
-        except Exception as error:  # noqa: BLE001 - only a display; the next update tries again
-            _log.warning("display not written", action="not-shown", stage=stage, error=str(error))
+        if view.loop.leads(stage):
+            await attempted(show, _log, "display not written; retrying", "not-shown", stage=stage)
 
 
 class DailyUseDisplay:

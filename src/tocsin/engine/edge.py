@@ -241,7 +241,7 @@ class EdgeFollower:
         self._upto = await place.load()
 
         async def save(*, is_last: bool = False) -> None:
-            await place.save(self._oldest, self._upto, is_last=is_last)
+            await place.save(lambda: min(self._open, default=None), self._upto, is_last=is_last)
 
         following = asyncio.create_task(self._follow())
         try:
@@ -266,9 +266,6 @@ class EdgeFollower:
         finally:
             for task in self._later:
                 task.cancel()
-
-    def _oldest(self) -> int | None:
-        return min(self._open, default=None)
 
     async def _take(self, messages: Sequence[Recorded[Message]]) -> None:
         """Handle events; events of a key stay in order, unless an event must wait."""

@@ -19,6 +19,7 @@ snapshots stay; a third place is for the next.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
@@ -192,11 +193,7 @@ class Snapshots:
             return False
         copy, log, start = await folding.copy()
         log_bytes = folding.log_bytes
-
-        async def name(named: NamedSnapshot) -> None:
-            await folding.note("snapshots", named)
-
-        size = await self.save(copy, log, start, name)
+        size = await self.save(copy, log, start, partial(folding.note, "snapshots"))
         self._newest = _Written(log.number, size, log_bytes, now)
         return True
 

@@ -16,6 +16,7 @@ from ..subjects import Stream, filter_for
 from . import timezone_refresh
 from .commit_loop import HasLoop
 from .displays import news
+from .stage import attempted
 
 TICKER: Final = "ticker"
 """The stage."""
@@ -115,10 +116,7 @@ class TickerWatch:
         """Notice new time-zone data of this process until cancelled."""
         while True:
             await self._clock.sleep(LOOK_INTERVAL_S)
-            try:
-                await self.take_over_timezones()
-            except Exception as error:  # noqa: BLE001 - a report that fails must not stop the ticker
-                _log.error("report of moved instants failed", action="timezones-not-reported", exc_info=error)
+            await attempted(self.take_over_timezones, _log, "report of moved instants failed", "timezones-not-reported")
 
     async def take_over_timezones(self) -> None:
         """Find the next instant of every job by new time-zone data, and report moved instants."""
@@ -141,9 +139,8 @@ class TickerWatch:
             await asyncio.Event().wait()  # a loop of a stage ends only when it is cancelled
             return
         while True:
-            number = self._view.loop.head.number
-            is_stored = number > self._number or not len(self._view.loop.fold.journal)
-            self._number = number
+            before, self._number = self._number, self._view.loop.head.number
+            is_stored = self._number > before or not len(self._view.loop.fold.journal)
             self._heartbeat.pass_ended(is_clean=is_stored and not self._view.loop.is_late(TICKER))
             await self._heartbeat.run_once(is_leading=self._leads)
             await self._clock.sleep(LOOK_INTERVAL_S)
