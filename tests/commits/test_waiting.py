@@ -49,7 +49,7 @@ def waiting_cancel(work: Work, name: str = "x", body: bytes = CANCEL.encode()) -
 
 
 async def led_and_standby() -> tuple[Work, Process, Process]:
-    """A job, the process that leads all stages, and one that leads none."""
+    """A job, the process that leads all stages, and a standby."""
     work = Work()
     one, two = (work.installation.process(leases=Held(work.installation.clock), name=name) for name in ("one", "two"))
     one.leases.held = NAMES

@@ -184,7 +184,7 @@ async def test_more_bytes_than_the_buffer_arrive_in_order(client: Client) -> Non
 async def test_first_message_of_a_turn_leaves_at_once(client: Client) -> None:
     both, transport, pending = Both(), FastTransport(client), list[int]()
     await both.hear(client, "in")
-    for number in range(4):  # nats-py itself only notes what it publishes
+    for number in range(4):  # nats-py itself only notes a message
         message = Outgoing("in", b"%d" % number, None, "")
         await (client.publish("in", message.body) if number % 2 else transport.send([message]))
         pending.append(client._pending_data_size)

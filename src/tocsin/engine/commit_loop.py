@@ -175,7 +175,7 @@ class CommitLoop:
     def receive(self, bodies: Iterable[StoredBody]) -> None:
         """Take messages of the log, in their order; `run_once` folds them."""
         self._arrived += bodies
-        if self._arrived and self._arrived[-1].sequence > self._chain.head.sequence:  # not what this process stored
+        if self._arrived and self._arrived[-1].sequence > self._chain.head.sequence:  # another process stored it
             self._changed.set()
 
     def fold_received(self) -> None:
@@ -300,7 +300,7 @@ class CommitLoop:
         since = self._decider.batch.since
         times = [
             None if since is None else since + RIDES_FOR,
-            # No deadline is decided until the streams are read: one that is due is no reason to wake up.
+            # No deadline is decided until the streams are read, so a deadline that is due does not wake the loop.
             self._ask_again_at if self.intake.is_reading else self.pending.next_at,
             self._look_at_unknown if self.agenda.unknown else None,
         ]
@@ -376,7 +376,7 @@ class CommitLoop:
                 self.places.note_boundary()
             self._write_turns.stored()
             at = max(now, self._chain.head.at)
-            batch.settle()  # first of all, the matcher hands over what it proposed to claim
+            batch.settle()  # first, because the matcher hands the claimed tasks over
             self._watcher.explode(Shown(self._decider.first, at, batch.events, batch.recorded, is_own=True))
             self._leadership.settle()
         for _, commit in appended.others:

@@ -107,7 +107,7 @@ class EdgeDecisions:
             return {ref: reduce(ref.kind.evolve, events, ref.kind.initial)}
         assert ref.kind.read is not None  # noqa: S101 - for the type checker: else it is not missing
         answers = await ref.kind.read(self._sources, [ref.key])
-        await self._view.loop.writer.catch_up()  # who wrote it may know more than this fold
+        await self._view.loop.writer.catch_up()  # the writer of the data may know more than this fold
         return {ref: answers[ref.key]}
 
     async def _make(self, change: Change, read: Mapping[Ref[Any], Any], newest: Mapping[str, int]) -> None:
@@ -220,7 +220,7 @@ class EdgeFollower:
         self._lead = lead
         self._clock: Clock = sources.clock
         self._upto = 0
-        """The number up to which it has taken the events."""
+        """The number up to which the events are taken."""
         self._open = set[int]()
         """The numbers of events that are not handled yet."""
         self._later = set[asyncio.Task[None]]()

@@ -196,7 +196,7 @@ class FastTransport:
             await client._flush_pending()
 
     def _write(self) -> bool:
-        """Write what is pending, once in a turn of the loop; return whether it did."""
+        """Write the pending commands, once in a turn of the loop; return whether it did."""
         client, writer = self._client, getattr(self._client._transport, "_io_writer", None)
         is_busy = writer and (writer.transport.is_closing() or writer.transport.get_write_buffer_size())
         if self._has_written or writer is None or is_busy or client._status != Client.CONNECTED:

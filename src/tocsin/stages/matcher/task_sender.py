@@ -82,7 +82,7 @@ class TaskSender:
 
 
 class LimitedHandOver:
-    """Hands over claims; releases those beyond their limit, or of an earlier owner.
+    """Hands over claims; releases claims beyond their limit, or of an earlier owner.
 
     Another matcher may believe that it leads, and claim at the same time. The log has one order, so in the fold up to a
     claim each matcher finds the same earlier claims.
