@@ -15,6 +15,7 @@ import pytest
 from tocsin import Context, NonRetryableError, Worker, telemetry
 from tocsin.bootstrap.in_memory import InMemoryInstallation, open_in_memory, run_stages_in_memory
 from tocsin.bootstrap.workers import connection_of
+from tocsin.domain.commit import FIRST_PARTITION
 from tocsin.domain.definition import JobDefinition
 from tocsin.ports import DeadLetterRow, ExecutionRow
 from tocsin.services.jobs import Registry
@@ -58,12 +59,15 @@ class Running:
     async def run(self, job: str, input_: Mapping[str, Any] | None = None) -> ExecutionRow:
         """Trigger a job, and return its execution once the history has its end."""
         id_ = await self.registry.trigger(job, dict(input_ or {}))
+        return await until(partial(self.completed, id_))
 
-        async def ended() -> ExecutionRow | None:
-            row = await self.installation.recorded.execution(id_)
-            return None if row is None or row.completed_at is None else row
+    async def completed(self, id_: str) -> ExecutionRow | None:
+        """Return an execution that the history shows as over."""
+        row = await self.installation.recorded.execution(id_)
+        return None if row is None or row.completed_at is None else row
 
-        return await until(ended)
+    def commits(self) -> list[bytes]:
+        return [stored.body for stored in self.installation.commit_log.after(FIRST_PARTITION, 0)]
 
     async def dead_letters(self) -> Sequence[DeadLetterRow]:
         return (await self.installation.recorded.dead_letters()).rows
@@ -101,6 +105,21 @@ async def test_triggered_job_runs_and_is_recorded(memory: Running) -> None:
         row = await memory.run("greet", {"name": "Ada"})
 
     assert (row.status, row.trigger, row.result) == ("completed", "manual", "greet Ada")
+
+
+async def test_free_slot_is_claimed_in_the_commit_that_frees_it(memory: Running) -> None:
+    await memory.define(name="greet", function="greet", overlap_policy="allow")
+    worker = memory.worker(concurrency=1)
+
+    @worker.task("greet")
+    async def greet(_: Context) -> None: ...
+
+    ids = [await memory.registry.trigger("greet", {}) for _ in range(3)]
+    async with worker.running():
+        for id_ in ids:
+            await until(partial(memory.completed, id_))
+    ends = [body for body in memory.commits() if b".completed" in body]
+    assert [b".started" in body for body in ends] == [True, True, False]
 
 
 async def test_handlers_run_in_the_loop_or_in_threads(memory: Running) -> None:

@@ -16,7 +16,7 @@ import msgspec
 from .. import subjects, telemetry
 from ..domain import lock
 from ..domain.commit import Commit, CommitEvent, Seal
-from ..domain.events import Dispatched, Message, Recorded, Voided
+from ..domain.events import Message, Recorded, Started, Voided
 from ..domain.log_events import LeaderChange
 from ..engine.broken_keys import Broken
 from ..engine.causes import Routes
@@ -170,7 +170,7 @@ class CommitView:
                 SharedEvent(recorded.sequence, event.subject, recorded.time, event.body, event.cause, recorded)
             )
             feed.changed.set()
-        return bool(early) and isinstance(recorded.message, Dispatched)
+        return bool(early) and not isinstance(recorded.message, Started)  # a new task, or a free slot
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back shown decisions of scopes. `newest`: the newest stored event's number."""
