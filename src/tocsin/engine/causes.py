@@ -18,7 +18,7 @@ from .asked import Asked, Promised
 from .broken_keys import Broken
 from .fold import EVENTS, KINDS, Fold
 from .stage import BoundDeadlineRule, BoundStage, BoundSubscription, Deadline
-from .step import Send
+from .step import Send, States, Step
 
 _log = telemetry.get_logger("tocsin.engine")
 
@@ -67,6 +67,10 @@ class MessageCause(msgspec.Struct, frozen=True):
     def cause(self) -> str:
         """The name of the cause (`domain.commit.CommitEvent`)."""
         return f"0-{self.place}" if self.source == EVENTS else f"{self.source}-{self.place}"
+
+    def decide(self, states: States, now: datetime) -> Step:
+        """Make the decision."""
+        return self.subscription.decide(self.recorded, states, now)
 
 
 MAX_SHAPES: Final = 10_000
@@ -143,6 +147,10 @@ class DeadlineCause(NamedTuple):
     def cause(self) -> str:
         """The name of the cause (`domain.commit.CommitEvent`)."""
         return f"@{utc_text(self.deadline.at, 'microseconds')}"
+
+    def decide(self, states: States, now: datetime) -> Step:
+        """Make the decision that is due."""
+        return self.deadlines.decide(self.scope, self.deadline, states, now)
 
 
 class Alarm(Protocol):

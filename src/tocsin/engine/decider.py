@@ -33,7 +33,7 @@ from .poison import (
 )
 from .report_lists import UnreadableInput
 from .ripe_inputs import PATIENCE, wait_for
-from .step import DONE, MAX_STEPS, EndlessDecision, Events, Send, Step, Then
+from .step import DONE, MAX_STEPS, EndlessDecision, Events, Rest, Send, Step, Then
 from .watcher import Watcher
 
 MAX_ALL_EVENTS: Final = 4_000
@@ -297,13 +297,11 @@ class Decider:
 
         The rest of a large decision belongs into the next commit.
         """
+        decide: Rest = cause.decide
         first, before = len(self.batch.events), self.batch.size
         for _ in range(MAX_STEPS):
             events, size = len(self.batch.events), self.batch.size
-            if isinstance(cause, MessageCause):
-                step = cause.subscription.decide(cause.recorded, view, now)
-            else:
-                step = cause.deadlines.decide(cause.scope, cause.deadline, view, now)
+            step = decide(view, now)
             self._add(cause, step, view, now)
             events, size = len(self.batch.events) - events, self.batch.size - size
             if events > MAX_CALL_EVENTS or size > MAX_CALL_BYTES:
@@ -311,6 +309,7 @@ class Decider:
             is_part = len(self.batch.events) - first >= PART_EVENTS or self.batch.size - before >= PART_BYTES
             if is_part or step.then is not Then.AGAIN:
                 return step
+            decide = step.rest or cause.decide
         raise EndlessDecision(f"the decision on {cause.cause} has {MAX_STEPS} steps")
 
     def _close(self, call: MessageCause) -> None:

@@ -5,6 +5,7 @@ holds no lock.
 """
 
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from .. import subjects
@@ -18,7 +19,7 @@ from ..domain.trace_context import Sampling
 from ..telemetry import trace_ids
 from .kinds import REGISTERED, execution_state
 from .public_events import announce_decision, answer_to_queued, plan
-from .step import DONE, Events, Ref, Scope, States, Step, again, done
+from .step import DONE, Events, Ref, Rest, Scope, States, Step, again, done
 
 LOCK: Final = Scope("lock", lock.initial, lock.evolve)
 
@@ -33,11 +34,11 @@ def is_held(job: str, job_lock: Lock, states: States) -> bool:
     return job_lock.holder is not None and not states(execution_state(job, job_lock.holder)).is_over
 
 
-def acquire(job: str, shard: str | None, waiter: Waiter, ttl: float, states: States) -> Step:
-    """Acquire a free lock for an execution, and decide again."""
+def acquire(job: str, shard: str | None, waiter: Waiter, ttl: float, states: States, rest: Rest | None = None) -> Step:
+    """Acquire a free lock for an execution, and decide again, or the rest."""
     ref = lock_state(job, shard)
     events = lock.acquire(states(ref), job, waiter, ttl=ttl, shard=shard)
-    return again(Events(ref, tuple(events)))
+    return again(Events(ref, tuple(events)), rest=rest)
 
 
 def hand_on(job: str, shard: str | None, job_lock: Lock, states: States) -> Step | None:
@@ -99,8 +100,14 @@ def _begin_with_lock(first: Planned, states: States, now: datetime, key: bytes) 
         planned = Events(ref, (first,))
         return done(planned) if first.trigger_id is None else again(planned)
     if held.holder == first.execution_id:
-        admitted = Admitted(**request_fields(first), fence=held.fence)
-        return plan(admitted, states, now, key=key)
+        return _admit_holder(first, key, states, now)
     if held.waiting.first is None and not is_held(job, held, states):
-        return acquire(job, shard, lock.waiting(first), lock.ttl(first), states)
+        rest = partial(_admit_holder, first, key)
+        return acquire(job, shard, lock.waiting(first), lock.ttl(first), states, rest)
     return done(Events(ref, (first,)))
+
+
+def _admit_holder(first: Planned, key: bytes, states: States, now: datetime) -> Step:
+    """Admit an execution that has its job's lock."""
+    fence = states(lock_state(first.job, first.plan.shard)).fence
+    return plan(Admitted(**request_fields(first), fence=fence), states, now, key=key)

@@ -170,6 +170,7 @@ class Step(msgspec.Struct, frozen=True):
         reason: why the input is refused.
         code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
+        rest: decides after the changes, if all of it goes into one commit; None: the whole decision is made again.
     """
 
     changes: tuple[Change, ...] = ()
@@ -179,8 +180,10 @@ class Step(msgspec.Struct, frozen=True):
     reason: str = ""
     code: str | None = None
     job: str | None = None
+    rest: "Rest | None" = None
 
 
+Rest: TypeAlias = Callable[[States, datetime], Step]
 DONE: Final = Step()
 ANSWERED: Final = "answered"
 """The signal of a request that is answered without an event: its publisher waits for the commit that takes it."""
@@ -197,9 +200,9 @@ def done(*changes: Change, signals: tuple[object, ...] = ()) -> Step:
     return Step(changes, Then.DONE, signals)
 
 
-def again(*changes: Change, signals: tuple[object, ...] = ()) -> Step:
-    """Decide again with the states after the changes."""
-    return Step(changes, Then.AGAIN, signals)
+def again(*changes: Change, signals: tuple[object, ...] = (), rest: Rest | None = None) -> Step:
+    """Decide again with the states after the changes; `rest`: as in `Step`."""
+    return Step(changes, Then.AGAIN, signals, rest=rest)
 
 
 def decided(ref: Ref[Any], events: Sequence[Message]) -> Step:
