@@ -17,7 +17,6 @@ class Reader(Protocol):
 
     async def take(self, limit: int, *, wait: float) -> Sequence[Delivery]:
         """Take up to `limit` messages; wait up to `wait` seconds for the first."""
-        ...
 
 
 async def take(reader: Reader, count: int) -> list[Delivery]:

@@ -72,11 +72,9 @@ class Client(Protocol):
 
     async def enqueue(self, key: str) -> None:
         """Enqueue one no-op task; return when the peer has accepted it."""
-        ...
 
     async def completed(self) -> int:
         """Return the number of completed tasks by its store, or by its own count."""
-        ...
 
 
 class Peer(Protocol):
@@ -97,11 +95,9 @@ class Peer(Protocol):
 
     def run(self, part: str, assignment: Assignment) -> None:
         """Run a process until SIGTERM."""
-        ...
 
     def client(self, assignment: Assignment) -> AbstractAsyncContextManager[Client]:
         """Run the client."""
-        ...
 
 
 def peer(name: str) -> Peer:

@@ -89,11 +89,9 @@ class Database(Protocol):
 
     def open(self, installation: str = "") -> AbstractAsyncContextManager[History]:
         """One process's history in it."""
-        ...
 
     def crashing(self) -> AbstractContextManager[None]:
         """Inside the block, recording a dead letter raises `Crash` after all writes and before the commit."""
-        ...
 
 
 class SqliteDatabase:

@@ -77,27 +77,21 @@ class World(Protocol):
 
     def now(self) -> datetime:
         """The log's clock."""
-        ...
 
     async def durable(self, spec: DurableSpec) -> Reader:
         """One reader of a durable."""
-        ...
 
     async def receive(self, subject: str, body: bytes, message_id: str | None = None) -> int:
         """Store arbitrary bytes, as a foreign publisher could."""
-        ...
 
     async def decide(self, subject: str, body: bytes) -> int:
         """Store an event as a stage of another version could."""
-        ...
 
     async def ask(self, job: str, body: bytes, message_id: str) -> int:
         """Store a trigger that a program outside published."""
-        ...
 
     async def until(self, look: Callable[[], Awaitable[T]]) -> T:
         """Let time pass until `look` finds something, and no longer than `PATIENCE`."""
-        ...
 
 
 KEY_OF_INSTALLATION = b"1" * 32

@@ -76,15 +76,12 @@ class Reader(Protocol):
 
     def newest_known(self, scope: str) -> int | None:
         """Return the number of a scope's newest event; None: it is not in memory."""
-        ...
 
     def past(self, takes: Callable[[str], object], *, after: int, upto: int) -> AsyncGenerator[SharedEvent, None]:
         """Read events after a number, up to a number, from the log."""
-        ...
 
     def fed(self, subject: str, events: list[SharedEvent]) -> AbstractContextManager[None]:
         """Add the events that come within the block to a list."""
-        ...
 
 
 class ScopeReads:

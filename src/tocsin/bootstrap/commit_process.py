@@ -56,7 +56,6 @@ class View(Watcher, Protocol):
 
     def begin(self, chain: Chain, number: int) -> None:
         """Begin after the event with a number, where a chain begins or later."""
-        ...
 
 
 _Folded: TypeAlias = "tuple[CommitLoop, StageLeases | None, asyncio.Task[None]]"
@@ -74,7 +73,6 @@ class Passes(Protocol):
 
     async def commits(self, bodies: Sequence[StoredBody]) -> None:
         """Let commits of other processes pass."""
-        ...
 
 
 def _filters(stages: Sequence[BoundStage], stream: Stream) -> list[str]:

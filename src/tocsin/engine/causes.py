@@ -158,7 +158,6 @@ class Alarm(Protocol):
 
     def cancel(self) -> None:
         """Let it not come."""
-        ...
 
 
 class Proposal(Promised[tuple[int, ...]]):

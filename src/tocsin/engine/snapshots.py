@@ -114,24 +114,19 @@ class Folding(Protocol):
     @property
     def log_bytes(self) -> int:
         """The bytes of the messages of the log that it read."""
-        ...
 
     @property
     def head(self) -> LogHead:
         """The place up to which the loop read the log."""
-        ...
 
     async def copy(self) -> FoldPlace:
         """Return the fold between two commits, its place, and an earlier place (`Loaded.start`)."""
-        ...
 
     def leads(self, stage: str) -> bool:
         """Return whether the process decides for a stage."""
-        ...
 
     def note(self, by: str, event: LogEvent) -> "asyncio.Future[None]":
         """Have an event of the log itself stored."""
-        ...
 
 
 class _Written(NamedTuple):

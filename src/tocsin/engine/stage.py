@@ -246,7 +246,6 @@ class Elect(Protocol):
 
     def __call__(self, lease: str, *, ttl: float | None = None) -> LeaderElection:
         """Make the candidate."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,19 +94,15 @@ class States(Protocol):
             Missing: an edge must read it first.
             BrokenKey: an event of the state cannot be applied.
         """
-        ...
 
     def at(self, ref: Ref[Any], /) -> int:
         """Return the number of the newest event of a scope; 0: the scope has none."""
-        ...
 
     def has_changed(self, ref: Ref[Any], /) -> bool:
         """Return whether an earlier step of this decision appended to a scope."""
-        ...
 
     def is_sent(self, message_id: str, /) -> bool:
         """Return whether an earlier step of this decision sent a message."""
-        ...
 
 
 class Events(msgspec.Struct, frozen=True):

@@ -29,15 +29,12 @@ class Watcher(Protocol):
 
         Return whether a part may propose more at once.
         """
-        ...
 
     def undone(self, scopes: Iterable[str], newest: int, /) -> None:
         """Take back the events of scopes; `newest`: the number of the newest stored event."""
-        ...
 
     def explode(self, shown: Shown, /) -> None:
         """Take the events of the next commit."""
-        ...
 
 
 class NobodyWatches:

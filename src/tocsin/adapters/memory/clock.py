@@ -34,11 +34,9 @@ class AlarmClock(Clock, Protocol):
 
     def after(self, seconds: float, call: Callable[[], None]) -> Alarm:
         """Call a function after a number of seconds, independent of the wall clock."""
-        ...
 
     def at(self, instant: datetime, call: Callable[[], None]) -> Alarm:
         """Call a function when the wall clock reaches `instant`."""
-        ...
 
 
 class ManualClock:

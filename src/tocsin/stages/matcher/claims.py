@@ -67,7 +67,7 @@ class Claims:
         self._agents = agents
         self._rates = rates
         self._decisions = decisions
-        self._owners = owners
+        self.owners = owners
 
     async def store(self, assigned: Assigned) -> list[StoredClaim]:
         """Store claims in one write, and return those that are stored.
@@ -140,10 +140,6 @@ class Claims:
             )
         ]
 
-    def is_outdated(self, claim: AgentClaim) -> bool:
-        """See `Owners.is_outdated`."""
-        return self._owners.is_outdated(claim)
-
     async def _claim_after_newer_events(self, scope: str, tasks: Assigned) -> list[StoredClaim]:
         """Learn the events that the board lacks, and claim what still needs a worker.
 
@@ -173,7 +169,7 @@ class Claims:
 
     def _may_be_claimed(self, task: OpenTask, started: Started) -> bool:
         """Return whether no event, operator, other owner or agent has withdrawn a task."""
-        is_chosen = self._board.is_reserved(task) and self._owners.permits(task, started)
+        is_chosen = self._board.is_reserved(task) and self.owners.permits(task, started)
         return is_chosen and self._takes_tasks(started) and self._decisions.permits(task, started)
 
     def _takes_tasks(self, started: Started) -> bool:

@@ -175,7 +175,7 @@ class FetchServer:
             if known is not None and known.sequence == claim.sequence and self._board.is_contested(known.task):
                 if claim.sequence > upto:
                     return
-                if self._board.is_beyond_limit(known) or self._claims.is_outdated(known):
+                if self._board.is_beyond_limit(known) or self._claims.owners.is_outdated(known):
                     await self._releases.release(known, "handed_back")
             if (claim.scope, claim.sequence) not in self._releases.requested:
                 permitted.append(claim)

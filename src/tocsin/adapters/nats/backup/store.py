@@ -32,23 +32,18 @@ class BackupStore(Protocol):
 
     async def create(self, name: str, body: bytes) -> bool:
         """Store a small object unless its name is taken; return whether it was stored."""
-        ...
 
     async def upload(self, name: str, path: Path) -> None:
         """Store a file, of which only a part is in memory."""
-        ...
 
     async def download(self, name: str, path: Path) -> bool:
         """Write an object to a file; return whether it exists."""
-        ...
 
     def names(self) -> AsyncIterator[str]:
         """Yield the names of all objects."""
-        ...
 
     async def remove(self, name: str) -> None:
         """Remove an object."""
-        ...
 
 
 class Upload:

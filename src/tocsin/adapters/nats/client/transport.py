@@ -34,7 +34,6 @@ class Transport(Protocol):
 
     async def send(self, messages: Sequence[Outgoing]) -> None:
         """Publish messages in order."""
-        ...
 
     async def listen(self, subject: str, receive: Receive, *, queue: str = "") -> Subscription:
         """Subscribe, and call `receive` for each message in order.
@@ -43,7 +42,6 @@ class Transport(Protocol):
 
         Its errors go to the client's `error_cb`. The subscription is in the client's buffer before this yields.
         """
-        ...
 
     async def acknowledge(self, messages: Sequence[Msg]) -> None:
         """Acknowledge delivered messages.
@@ -51,7 +49,6 @@ class Transport(Protocol):
         Raises:
             MsgAlreadyAckdError: a message is settled already; then none is acknowledged.
         """
-        ...
 
 
 class PublicTransport:

@@ -128,7 +128,6 @@ class RelativeNames(Protocol):
 
     def from_wire(self, wire: str, /) -> str:
         """Return the relative name of a subject."""
-        ...
 
 
 class Received:

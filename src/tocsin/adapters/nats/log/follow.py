@@ -72,11 +72,9 @@ class WireNames(RelativeNames, Protocol):
 
     def to_wire(self, relative: str, /) -> str:
         """Return the name of a subject on the wire."""
-        ...
 
     def stream(self, stream: Stream, /) -> str:
         """Return the name of a stream on the server."""
-        ...
 
 
 READER: Final = ContextVar[Callable[[bool], None]]("reader", default=lambda _: None)
