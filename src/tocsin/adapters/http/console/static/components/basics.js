@@ -147,16 +147,13 @@ function useEnd(end) {
 /** A dialog over the page. Escape and the cancel button close it. */
 export function Dialog({ title, onClose, children }) {
   const element = useRef(null);
+  const [opener] = useState(() => document.activeElement); // before the effect, which comes after the next frame
   useEffect(() => {
-    const dialog = element.current;
-    const opener = document.activeElement;
-    dialog.showModal();
-    return () => {
-      dialog.close();
-      (opener.isConnected ? opener : document.querySelector("main")).focus(); // a browser does not do so for a dialog that is removed
-    };
+    element.current.showModal();
+    return () => (opener.isConnected ? opener : document.querySelector("main")).focus(); // a browser does not do so for a dialog that is removed
   }, []);
-  return html`<dialog ref=${element} aria-label=${title} onClose=${onClose} onCancel=${onClose}>
+  const closed = ({ target }) => target.isConnected && onClose(); // reported with the next frame: another may be open then
+  return html`<dialog ref=${element} aria-label=${title} onClose=${closed} onCancel=${onClose}>
     <h2>${title}</h2>
     ${children}
   </dialog>`;
