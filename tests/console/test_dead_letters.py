@@ -28,8 +28,8 @@ def job(console: Console) -> Iterator[str]:
         console.api("POST", f"/v1/executions/{row['execution_id']}/cancel", json={})
 
 
-def define(console: Console, job: str, function: str) -> None:
-    body = {"function": function, "retry": {"max_attempts": 1}, "dead_letter": True}
+def define(console: Console, job: str, function: str, **more: str) -> None:
+    body = {"function": function, "retry": {"max_attempts": 1}, "dead_letter": True, **more}
     console.api("PUT", f"/v1/jobs/{job}", json=body)
 
 

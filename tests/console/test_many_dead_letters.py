@@ -1,9 +1,7 @@
 """The console with thousands of dead letters of a job."""
 
-import asyncio
 import re
 import time
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,67 +12,40 @@ from tests.console.conftest import SignIn
 from tests.console.served import Console
 from tests.console.test_dead_letters import define
 from tests.ojs.served import PATIENCE
-from tocsin.bootstrap import connect
-from tocsin.domain.events import DeadLettered, Failure
-from tocsin.domain.ids import occurrence_id
-from tocsin.settings import Settings
+from tocsin.adapters.http.api.job_past import MAX_PER_REQUEST
 
 pytestmark = [pytest.mark.slow, pytest.mark.full, pytest.mark.timeout(1800)]
 expect.set_options(timeout=PATIENCE * 1000)
 
 LETTERS: Final = 2_000
-AT_ONCE: Final = 500
 PAGE: Final = 50
 JOB: Final = "often-dead"
 PATIENT_S: Final = 1_200
 """Seconds in which all of them run again."""
 
 
-async def store(console: Console, definition: int) -> None:
-    """Store the dead letters of executions that failed a second apart."""
-    began = datetime.now(UTC) - timedelta(seconds=LETTERS)
-    times = [began + timedelta(seconds=number) for number in range(LETTERS)]
-    async with connect(Settings.model_validate({"nats": {"url": console.dev.url}})) as installation:
-        for first in range(0, LETTERS, AT_ONCE):
-            letters = (letter(at, definition) for at in times[first : first + AT_ONCE])
-            await asyncio.gather(*(installation.log.append(one, expect=0) for one in letters))
-
-
-def letter(at: datetime, definition: int) -> DeadLettered:
-    execution = occurrence_id(JOB, at)
-    return DeadLettered(
-        job=JOB,
-        id=execution,
-        execution_id=execution,
-        scheduled_time=at,
-        trigger="cron",
-        attempts=(),
-        last_error=Failure(type="OSError", message=f"no rows at {at.timestamp():.0f}"),
-        first_attempt=at,
-        last_attempt=at,
-        definition=definition,
-    )
-
-
-def unresolved(console: Console) -> int:
-    """Return the number of dead letters that wait for a decision."""
-    groups = console.api("GET", f"/v1/dead-letters/groups?job={JOB}")["groups"]
-    return sum(group["count"] for group in groups)
+def fail(console: Console) -> None:
+    """Let the job fail for seconds of yesterday, as many as dead letters are wanted."""
+    first = (datetime.now(UTC) - timedelta(days=1)).replace(hour=3, minute=0, second=0, microsecond=0)
+    schedule = f"* * {first.hour} {first.day} {first.month} *"  # next in a year
+    define(console, JOB, "broken", schedule=schedule, overlap_policy="allow")
+    for number in range(0, LETTERS, MAX_PER_REQUEST):
+        start, end = (first + timedelta(seconds=second) for second in (number, number + MAX_PER_REQUEST))
+        console.api("POST", f"/v1/jobs/{JOB}/backfill", json={"start": start.isoformat(), "end": end.isoformat()})
 
 
 def await_unresolved(console: Console, number: int) -> None:
-    started = time.monotonic()
-    while unresolved(console) != number:
+    """Wait until a number of dead letters wait for a decision."""
+    started, path = time.monotonic(), f"/v1/dead-letters/groups?job={JOB}"
+    while sum(group["count"] for group in console.api("GET", path)["groups"]) != number:
         assert time.monotonic() - started < PATIENT_S
         time.sleep(1)
 
 
 def test_thousands_of_letters_are_replayed(sign_in: SignIn, console: Console) -> None:
-    define(console, JOB, "ok")
-    definition = console.api("GET", f"/v1/jobs/{JOB}")["sequence"]
-    with ThreadPoolExecutor() as pool:  # the event loop of the browser runs in this thread
-        pool.submit(asyncio.run, store(console, definition)).result()
+    fail(console)
     await_unresolved(console, LETTERS)
+    define(console, JOB, "ok")
     page = sign_in("scheduler-operator", f"/console/dead-letters?job={JOB}")
     group = page.get_by_role("region", name="groups of dead letters").locator("tbody tr")
     expect(group).to_have_count(1)
