@@ -18,6 +18,7 @@ from tocsin.bootstrap.stage_runner import compose, context_of
 from tocsin.domain.agent import safe_name
 from tocsin.domain.definition import DefinitionError, JobDefinition
 from tocsin.domain.events import CancelRequest, Recorded, Shard, Trigger
+from tocsin.domain.events.shards import ShardState
 from tocsin.domain.ledger import JobNotFound
 from tocsin.engine.edge import EdgeDecisions
 from tocsin.engine.report_lists import ListedReports
@@ -52,7 +53,7 @@ from .outside import Outside, OutsideExecutor
 from .ports import Intake, SimulatedHistory, SimulatedLog, SimulatedProjections
 from .process import Process, ProcessClock
 from .server import SimulatedBuckets, SimulatedServer
-from .workload import ASSIGNED, BRIDGED, FUNCTION, OUTSIDE, QUEUES, SHARDS, Action, Temper, Work, handler
+from .workload import ASSIGNED, BRIDGED, DRAINED_SHARD, FUNCTION, OUTSIDE, QUEUES, SHARDS, Action, Temper, Work, handler
 
 ACK_WAIT: Final = 4.0
 SETTINGS: Final = Settings(
@@ -301,7 +302,8 @@ class User:
 
     async def _define(self, definition: JobDefinition) -> None:
         if definition.partition is not None:
-            await ShardMaps(self._log).apply(Shard(shard_id=shard) for shard in SHARDS)
+            drained = Shard(shard_id=DRAINED_SHARD, state=ShardState.DRAINING)
+            await ShardMaps(self._log).apply((*(Shard(shard_id=shard) for shard in SHARDS), drained))
         await self._registry.apply([definition])
 
     async def _make_up(self, action: Action) -> None:

@@ -100,7 +100,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
     ),
     bug("announce without a look", public_events.announce, "last > required.after", "False"),
     bug(
-        "announce nothing where it was planned before",
+        "announce no skip of an execution without a lock",
         public_events.plan,
         "return announce_decision(state.decided, states, now)",
         "return announce_decision(None, states, now)",
@@ -593,6 +593,7 @@ def judged(name: str, seeds: Sequence[int], engine: Engine | None = None) -> Ver
 FOCUSED: Final[Mapping[str, str]] = {
     "end a wait while the run of an instant is unknown": "dependencies",
     "give the tasks of owned shards to any worker": "shards",
+    "announce no skip of an execution without a lock": "shards",
     "hand the lock on for no end by cancellation": "contention",
     "announce nothing again": "wakes",
     "hand over one attempt": "bridge",

@@ -32,7 +32,6 @@ CAUGHT = (
             "fire what was named while the job was paused",
             "make an id of the moment",
             "make one id of two triggers",
-            "announce nothing where it was planned before",
             "expire a lock without proof",
             "release the lock when a step ends",
             "let in the newest instead of the earliest",

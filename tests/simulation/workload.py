@@ -485,7 +485,8 @@ def divided(chance: Random, until: float) -> list[Action]:
     def on_shards(action: Action) -> Action:
         if action.definition is None or chance.random() < _FREE:
             return action
-        rules = (Partition(all_shards=True), Partition(shard_set=SHARDS[:2]), Partition(single_shard=SHARDS[0]))
+        singles = (Partition(single_shard=shard) for shard in (SHARDS[0], DRAINED_SHARD))
+        rules = (Partition(all_shards=True), Partition(shard_set=SHARDS[:2]), *singles)
         fields = {"partition": chance.choice(rules), "timeout": chance.choice((2.0, 60.0))}
         return replace(action, definition=action.definition.model_copy(update=fields))
 
@@ -511,7 +512,9 @@ def acknowledged(chance: Random, until: float) -> list[Action]:
 
 
 SHARDS: Final = ("s1", "s2", "s3")
-"""The shards of the map."""
+"""The active shards of the map."""
+DRAINED_SHARD: Final = "s4"
+"""The shard of the map on which nothing begins, so that the executions of its jobs are skipped."""
 _FREE: Final = 0.3
 """The share of jobs whose tasks any worker gets, or whose executions need no acknowledgements."""
 

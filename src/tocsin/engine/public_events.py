@@ -340,7 +340,7 @@ def plan(first: Planned | Admitted | Skipped, states: States, now: datetime, *, 
     ref = execution_state(first.job, first.execution_id)
     state = states(ref)
     if state.status is not Status.UNKNOWN:
-        return announce_decision(state.decided, states, now)
+        return announce_decision(state.decided, states, now)  # skipped by the step before, or requested again
     if not isinstance(first, Admitted):
         event = Events(ref, (first,))
         return again(event) if isinstance(first, Skipped) and first.is_announced else done(event)
