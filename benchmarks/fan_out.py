@@ -2,8 +2,7 @@
 
 The same number of jobs that run once is measured before, in the same run.
 
-Stored messages per execution on a shard: acquired, dispatched, cron.triggered, started, report, completed = 6, and `due` and
-`fanned-out` once for all shards of a job.
+Stored messages per execution on a shard: its public event, and parts of commits and of lists of reports.
 """
 
 from typing import Final

@@ -3,9 +3,9 @@
 Every size has an installation of its own. It is filled (`benchmarks.seed`) on a server that flushes now and then, and measured
 after a restart on a server with the requested flushing. The figure is the median of `ROUNDS` rounds; an incomplete fill gives no
 figure. With default settings an installation never grows this large, because the archiver keeps 500,000 messages in the log; here
-it does not run. A million executions are 6,000,000 messages and take about 6 GB of disk, in the folder that TMPDIR names.
+it does not run. A million executions take gigabytes of disk, in the folder that TMPDIR names.
 
-Stored messages per execution: the 6 of W2. Reads: as in W2, none on the usual path, at any size.
+Stored messages per execution: as in W2. Reads: none on the usual path, at any size.
 """
 
 import statistics

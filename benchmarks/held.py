@@ -4,7 +4,7 @@ The other job has a function that no worker has, so that its run stays open unti
 figures are the seconds until all of them wait, the seconds from the cancellation to the first start and to the last completion, the CPU time
 of every process per execution, and the peak of memory.
 
-Stored messages per execution: trigger, planned, answer to the trigger, dependencies-settled, dispatched, started, report, completed = 8.
+Stored messages per execution: its trigger, the answer to it, its public event, and parts of commits and of lists of reports.
 """
 
 import asyncio

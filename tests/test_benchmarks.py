@@ -250,7 +250,7 @@ async def test_jobs_start_on_every_shard() -> None:
     for label in ("3 jobs", "3 jobs on 4 shards"):
         assert (measured[f"missed ({label})"], measured[f"twice ({label})"]) == (0, 0)
     assert measured["starts_per_second (3 jobs on 4 shards)"] > 0
-    assert measured["messages_per_execution (3 jobs on 4 shards)"] == pytest.approx(6.5, abs=2)
+    assert 1 < measured["messages_per_execution (3 jobs on 4 shards)"] < 5  # its event, parts of commits and reports
 
 
 async def test_client_costs_are_measured_beside_nats_py() -> None:
