@@ -19,11 +19,10 @@ async def test_pause_and_purge_cover_the_bridge(nats_url: str, tmp_path: Path) -
     async with outside(nats_url, tmp_path) as (tocsin, executor):
         await tocsin.apply({"name": "mails", "function": "load", "overlap_policy": "allow"})
 
-        async def counted(waiting: int, handed_over: int, taken: int) -> dict[str, Any]:
+        async def counted(*wanted: int) -> dict[str, Any]:
             async def as_wanted() -> dict[str, Any]:
                 details = await queues(tocsin, "show", "default")
-                numbers = details["waiting"], details["handed_over"], details["taken"]
-                return details if numbers == (waiting, handed_over, taken) else {}
+                return details if wanted == tuple(map(details.get, ("waiting", "handed_over", "taken"))) else {}
 
             return await tocsin.until(as_wanted)
 
@@ -32,6 +31,7 @@ async def test_pause_and_purge_cover_the_bridge(nats_url: str, tmp_path: Path) -
             await tocsin.trigger("mails")
         details = await counted(TASKS, 0, 0)
         assert details["paused"]["reason"] == "deploy"
+        assert details["oldest"] is not None
         assert await tocsin.of_executions("mails", Started) == []
         execution = (await tocsin.of_executions("mails", Admitted))[0].execution_id
         assert "queue default is paused by" in (await program(tocsin.settings, "executions", "show", execution)).stdout
@@ -44,12 +44,8 @@ async def test_pause_and_purge_cover_the_bridge(nats_url: str, tmp_path: Path) -
         await tocsin.trigger("mails")
         await queues(tocsin, "resume", "default")
         await counted(1, 1, 0)
-        assert await queues(tocsin, "purge", "default", "--yes") == {
-            "queue": "default",
-            "waiting": 0,
-            "changed": True,
-            "dry_run": False,
-        }
+        answer = await queues(tocsin, "purge", "default", "--yes")
+        assert answer == {"queue": "default", "waiting": 0, "changed": True, "dry_run": False}
         task = await executor.take()
         await counted(0, 0, 0)
         await executor.answer(f"mails.{task['execution_id']}", {"status": "completed"})

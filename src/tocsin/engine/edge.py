@@ -241,7 +241,8 @@ class EdgeFollower:
         self._upto = await place.load()
 
         async def save(*, is_last: bool = False) -> None:
-            await place.save(lambda: min(self._open, default=None), self._upto, is_last=is_last)
+            waiting = len(self._open if is_last else self._later)
+            await place.save(partial(min, self._open, default=None), self._upto, waiting, is_last=is_last)
 
         following = asyncio.create_task(self._follow())
         try:

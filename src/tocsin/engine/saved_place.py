@@ -8,6 +8,7 @@ from ..ports import Clock, LogUnavailable, Projections
 from ..subjects import Bucket
 
 SAVE_INTERVAL_S: Final = 30.0
+SHOW_INTERVAL_S: Final = 2.0
 
 _log = telemetry.get_logger("tocsin.stages")
 
@@ -21,28 +22,30 @@ class SavedPlace:
         self._projections = projections
         self._clock = clock
         self._saved_at = clock.monotonic()
-        self._saved: bytes | None = None
+        self._saved = [0]
 
     async def load(self) -> int:
         """Return the sequence after which to read; 0: the log is read from its beginning."""
         try:
             # Not the stream's own cursor: what is decided up to there may still be open.
             if (entry := await self._projections.get(Bucket.CURSORS, self._cursor)) is not None:
-                return int(entry[0])
+                self._saved = [int(number) for number in entry[0].split()]
         except LogUnavailable as error:
             _log.warning("cursor not readable", action="cursor-not-known", error=str(error))
-        return 0
+        return self._saved[0]
 
-    async def save(self, find_oldest: Callable[[], int | None], upto: int, *, is_last: bool = False) -> None:
-        """Store the place of a stage, at most every 30 seconds unless it `is_last`.
+    async def save(
+        self, oldest: Callable[[], int | None], upto: int, waiting: int = 0, *, is_last: bool = False
+    ) -> None:
+        """Store the place each 30 seconds, or sooner if the number of `waiting` events changed.
 
-        The stage read the events up to the sequence `upto`. `find_oldest` returns the sequence of the oldest event that still counts, or None.
+        The stage read the events up to the sequence `upto`. `oldest` returns the sequence of the oldest event that still counts, or None.
         """
-        if self._clock.monotonic() - self._saved_at < SAVE_INTERVAL_S and not is_last:
+        interval = SAVE_INTERVAL_S if waiting == sum(self._saved[1:]) else SHOW_INTERVAL_S
+        if self._clock.monotonic() - self._saved_at < interval and not is_last:
             return
-        self._saved_at = self._clock.monotonic()
-        oldest = find_oldest()
-        cursor = str(upto if oldest is None else min(upto, oldest - 1)).encode()
-        if cursor != self._saved:
-            await self._projections.put(Bucket.CURSORS, self._cursor, cursor)
-            self._saved = cursor
+        self._saved_at, first = self._clock.monotonic(), oldest()
+        saved = [upto if first is None else min(upto, first - 1), *([waiting] if waiting else [])]
+        if saved != self._saved:
+            await self._projections.put(Bucket.CURSORS, self._cursor, " ".join(map(str, saved)).encode())
+            self._saved = saved

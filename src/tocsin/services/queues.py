@@ -17,7 +17,7 @@ from ..domain.queue_backlog import HeldBack, QueueBacklog
 from ..ports import Clock
 from ..ports.summaries import HistorySummaries, QueueCounts
 from ..settings import Queue as Section
-from ..subjects import JOB_EXECUTORS, Stream, mq_executors
+from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
 from .health.status import HealthTarget
 from .jobs import Job
@@ -98,13 +98,9 @@ async def queues(
         _durables(target, Stream.MQ),
     )
     jobs: dict[str, set[str]] = defaultdict(set)
-    functions, seen_jobs, is_hidden = set[str](), set[str](), False
-    for job in listed:
-        if not sees(job):
-            is_hidden = True
-            continue
-        definition = job.definition
-        seen_jobs.add(definition.name)
+    seen = [job.definition for job in listed if sees(job)]
+    functions, is_hidden, handed_over = set[str](), len(seen) < len(listed), dict[str, int]()
+    for definition in seen:
         for step in definition.steps():
             jobs[step.queue or definition.queue].add(definition.name)
             functions.add(step.function)
@@ -115,7 +111,14 @@ async def queues(
     held = [outside[name] for name in (JOB_EXECUTORS, *map(mq_executors, settings.mq_teams)) if name in outside]
     if len(settings.bridged_queues) == 1 and held:  # these durables hold the tasks of all such queues
         [bridged] = settings.bridged_queues
-        counts[bridged] = _together(bridged, held)
+        handed_over[bridged] = sum(part.waiting for part in held)
+        parts = *held, await _not_handed_over(target)
+        counts[bridged] = QueueBacklog(
+            queue=bridged,
+            waiting=sum(part.waiting for part in parts),
+            running=sum(part.running for part in parts),
+            oldest=min((part.oldest for part in parts if part.oldest is not None), default=None),
+        )
     transports: dict[str, Transport] = {
         **dict.fromkeys((*settings.matched_queues, *jobs, *(() if is_hidden else waiting)), "matched"),
         **dict.fromkeys(settings.bridged_queues, "mq"),
@@ -126,14 +129,11 @@ async def queues(
         _details(name, transports[name], counts.get(name), agents, jobs.get(name, set()), states[name], reaches)
         for name in names
     )
-    known = tuple(_with_limits(queue, settings.queues.get(queue.name)) for queue in known)
-    if held:
-        known = tuple(
-            replace(queue, handed_over=sum(each.waiting for each in held))
-            if queue.transport == "mq" and queue.waiting is not None
-            else queue
-            for queue in known
-        )
+    known = tuple(
+        replace(_with_limits(queue, settings.queues.get(queue.name)), handed_over=handed_over.get(queue.name))
+        for queue in known
+    )
+    seen_jobs = {definition.name for definition in seen}
     return tuple(_without_others(queue, functions, seen_jobs) for queue in known) if is_hidden else known
 
 
@@ -165,21 +165,13 @@ async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue
     return dict(zip(names, map(fold, loaded.facts if loaded else ()), strict=True))
 
 
-def _together(queue: str, held: Sequence[QueueBacklog]) -> QueueBacklog:
-    return QueueBacklog(
-        queue=queue,
-        waiting=sum(part.waiting for part in held),
-        running=sum(part.running for part in held),
-        oldest=min((part.oldest for part in held if part.oldest is not None), default=None),
-    )
-
-
 def _with_limits(queue: QueueDetails, section: Section | None) -> QueueDetails:
     if section is None:
         return queue
-    text = None
-    if (rate := section.rate) is not None:
-        text = f"{rate.limit:,} in {duration.short(rate.per)}, {rate.burst or rate.limit:,} at once"
+    rate = section.rate
+    text = (
+        None if rate is None else f"{rate.limit:,} in {duration.short(rate.per)}, {rate.burst or rate.limit:,} at once"
+    )
     return replace(queue, concurrency=section.concurrency, rate=text)
 
 
@@ -217,6 +209,14 @@ def _details(
         held_by=None if backlog is None else backlog.held_by,
         held_back=HeldBack() if backlog is None else backlog.held_back or HeldBack(),
     )
+
+
+async def _not_handed_over(target: HealthTarget) -> QueueBacklog:
+    """Return the tasks that the MQ bridge holds back, as its leader shows them."""
+    entry = await target.projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, MQ_BRIDGE))
+    place, waiting, *_ = *map(int, () if entry is None else entry[0].split()), 0, 0
+    oldest = await target.log.get(subjects.execution("*", "*"), place + 1) if waiting else None
+    return QueueBacklog(queue=MQ_BRIDGE, waiting=waiting, oldest=None if oldest is None else oldest.time)
 
 
 async def _durables(target: HealthTarget, stream: Stream) -> dict[str, QueueBacklog]:
