@@ -9,9 +9,9 @@ In `waiting`, one execution of the other job has its lock, and all others wait f
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -139,20 +139,19 @@ async def _fill(system: System, waiting: int) -> None:
     for first in range(0, waiting, IN_FLIGHT):
         await trigger(system, LISTED, range(first, min(first + IN_FLIGHT, waiting)))
 
-    async def are_queued() -> bool:
-        return await _queued(system) >= waiting
-
-    await _until(are_queued, within=GRACE + waiting / QUEUED_NO_LESS)
+    async with asyncio.timeout(GRACE + waiting / QUEUED_NO_LESS):
+        await _until_queued(system, waiting)
 
 
-async def _queued(system: System) -> int:
-    """Return the number of executions that had to wait for the lock so far."""
-    it = system.installation
-    example = Queued(job=LISTED, execution_id="any", scheduled_time=datetime.now(UTC))
-    subject = it.names.to_wire(subjects.subject_of(example))
-    request = json.dumps({"subjects_filter": subject}).encode()
-    info = await it.connection.manage(f"STREAM.INFO.{it.names.stream(Stream.LOG)}", request)
-    return sum((info["state"].get("subjects") or {}).values())
+async def _until_queued(system: System, number: int) -> None:
+    """Wait until a number of executions had to wait for the lock."""
+    example, queued = Queued(job=LISTED, execution_id="any", scheduled_time=datetime.now(UTC)), 0
+    events = system.installation.log.follow(Stream.LOG, subjects.subject_of(example), after=0)
+    async with aclosing(events) as batches:
+        async for batch in batches:
+            queued += len(batch.messages)
+            if queued >= number:
+                return
 
 
 async def _until(condition: Callable[[], Awaitable[bool]], *, within: float) -> None:
