@@ -25,7 +25,7 @@ from tocsin.subjects import Bucket, Stream
 
 pytestmark = pytest.mark.full  # processes that are killed, on a server
 
-PROCESS = (*NAMES, "recorder")
+PROCESS = (*NAMES, "registrar", "recorder")
 
 
 @pytest.fixture
@@ -85,8 +85,7 @@ async def test_command_begins_at_the_head_the_leader_shows(given: Server, monkey
     await tocsin.ready()
     await given.define(**EVERY_SECOND)
     await tocsin.until(lambda: has_snapshot(given))
-    followed = list[int]()
-    follow = NatsCommitLog.follow
+    followed, follow = list[int](), NatsCommitLog.follow
 
     def noted(self: NatsCommitLog, partition: int, *, after: int) -> Any:  # noqa: ANN401 - as the original
         followed.append(after)
