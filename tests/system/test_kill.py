@@ -9,6 +9,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Final
+from uuid import uuid4
 
 import pytest
 
@@ -16,9 +17,10 @@ from tests.stored_events import StoredEvents
 from tests.system.mortal import HANDED_OVER, RECORDED, UNRECORDED
 from tests.system.processes import GROUPS, Program, Site, site
 from tests.system.worker_process import noted
-from tocsin import bootstrap
+from tocsin import bootstrap, subjects
 from tocsin.adapters.nats.server.embedded import ANY_PORT, EmbeddedServer
-from tocsin.domain.events import Cancelled, Completed, Failed
+from tocsin.domain.definition import JobDefinition
+from tocsin.domain.events import Cancelled, Completed, Enqueued, Failed
 from tocsin.subjects import Bucket, name
 
 STAGES: Final = tuple(stage for stage in bootstrap.STAGE_NAMES if stage != "mq_bridge")
@@ -94,7 +96,7 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
     "retrier": ("retry-scheduled", "released", "failed"),
     "dead_letter_sink": ("dead-lettered",),
     "recorder": (UNRECORDED, RECORDED),
-    "matcher": ("started",),
+    "matcher": ("started", "report"),
     "lease_keeper": ("report",),
     "worker": (HANDED_OVER, "report"),
 }
@@ -105,6 +107,10 @@ DEATHS: Final[dict[str, tuple[str, ...]]] = {
 @pytest.mark.full
 async def test_any_process_may_die_after_a_store(tocsin: Site) -> None:
     async with work(tocsin):
+        # Its time is over, and no worker has its function: the lease keeper must report that.
+        late = JobDefinition(name="doomed", function="missing", overlap_policy="allow")
+        request = Enqueued(execution_id=str(uuid4()), definition=late, expires_at=tocsin.installation.clock.now())
+        await tocsin.log.publish(subjects.subject_of(request), request, message_id=request.execution_id)
         async with asyncio.TaskGroup() as group:
             for stage, words in DEATHS.items():
                 group.create_task(die_of_each(tocsin, stage, words))
@@ -114,23 +120,21 @@ async def test_any_process_may_die_after_a_store(tocsin: Site) -> None:
 
 async def die_of_each(tocsin: Site, stage: str, words: tuple[str, ...]) -> None:
     """Let a stage die of one thing after another, and then live."""
+    start = tocsin.start_worker if stage == "worker" else partial(tocsin.start, stage)
     for word in words:
         module = ("tests.system.mortal", tocsin.installation.names.bucket(word) if isinstance(word, Bucket) else word)
-        mortal = tocsin.start_worker(module=module) if stage == "worker" else tocsin.start(stage, module=module)
-
-        async def is_dead(mortal: Program = mortal) -> bool:
-            return mortal.ended is not None
-
+        mortal = start(module=module)
         try:
-            await tocsin.until(is_dead)
+            await tocsin.until(partial(have_ended, mortal))
         except AssertionError:
             pytest.fail(f"{stage} did not store {word}, and lives: {mortal.said()}")
         assert mortal.ended == -signal.SIGKILL, mortal.said()
         tocsin.programs.remove(mortal)
-    if stage == "worker":
-        tocsin.start_worker()
-    else:
-        tocsin.start(stage)
+    start()
+
+
+async def have_ended(*programs: Program) -> bool:
+    return all(program.ended is not None for program in programs)
 
 
 @pytest.mark.slow
@@ -215,11 +219,7 @@ async def test_process_stops_while_the_server_is_away(server: MortalServer, tmp_
         server.kill()
         for program in programs:
             program.send(signal.SIGTERM)
-
-        async def all_have_ended() -> bool:
-            return all(program.ended is not None for program in programs)
-
-        await tocsin.until(all_have_ended)
+        await tocsin.until(partial(have_ended, *programs))
         assert [program.ended for program in programs] == [0, 0], [program.said() for program in programs]
 
 
