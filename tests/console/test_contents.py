@@ -3,12 +3,13 @@
 import asyncio
 import json
 import re
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Event
 
@@ -20,7 +21,8 @@ from tests.console.conftest import SignIn
 from tests.console.served import HOSTILE, Console
 from tests.ojs.served import PATIENCE
 from tocsin import bootstrap
-from tocsin.ports import SequenceConflict
+from tocsin.engine.leader_election import RENEW_INTERVAL_S
+from tocsin.engine.presence import processes
 from tocsin.settings import Settings
 from tocsin.subjects import Bucket
 
@@ -252,29 +254,32 @@ def test_execution_leads_to_its_trace(sign_in: SignIn, console: Console) -> None
 
 
 @contextmanager
-def held_lease(console: Console) -> Iterator[None]:
-    """Hold the lease of the ticker, as a process that took it and then hangs."""
-    released = Event()
+def frozen_ticker(console: Console) -> Iterator[str]:
+    """Have another process lead the ticker, freeze it, and renew its lease. Yield a part of its name."""
+    released, frozen = Event(), Event()
 
-    async def hold() -> None:
+    async def hold(process: subprocess.Popen[bytes]) -> None:
         async with bootstrap.connect(Settings.model_validate({"nats": {"url": console.dev.url}})) as installation:
-            projections, value = installation.projections, {"holder": "hung", "renewed_at": "2026-01-01T00:00:00Z"}
-            revision = None
-            while revision is None:
-                stored = await projections.get(Bucket.LEADER, "ticker")
-                with suppress(SequenceConflict):
-                    last = 0 if stored is None else stored[1]
-                    revision = await projections.put(
-                        Bucket.LEADER, "ticker", json.dumps(value).encode(), expect=last, ttl=2 * PATIENCE
-                    )
-            await asyncio.to_thread(released.wait, PATIENCE)
-            await projections.remove(Bucket.LEADER, "ticker", expect=revision)
+            projections, lease = installation.projections, {"holder": "", "renewed_at": "2026-01-01T00:00:00Z"}
+            while not await asyncio.to_thread(released.wait, RENEW_INTERVAL_S):
+                for one in await processes(projections):
+                    if f"-{process.pid}-" in one.name:
+                        lease["holder"] = one.name  # a candidate takes a lease that names it
+                        if "ticker" in one.led:
+                            process.send_signal(signal.SIGSTOP)
+                            frozen.set()
+                if lease["holder"]:
+                    await projections.put(Bucket.LEADER, "ticker", json.dumps(lease).encode(), ttl=2 * PATIENCE)
+            await projections.remove(Bucket.LEADER, "ticker")
 
-    with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(asyncio.run, hold())
+    command = [sys.executable, "-m", "tocsin", "run", "ticker", "--nats", console.dev.url]
+    with subprocess.Popen(command, env=environment()) as process, ThreadPoolExecutor(1) as pool:
+        holding = pool.submit(asyncio.run, hold(process))
         try:
-            yield
+            assert frozen.wait(PATIENCE)
+            yield f"-{process.pid}-"
         finally:
+            process.kill()
             released.set()
             holding.result()
 
@@ -285,11 +290,11 @@ def test_absence_of_the_leader_is_drawn(sign_in: SignIn, console: Console) -> No
     try:
         page = sign_in(path="/console/jobs/contents-absent")
         expect(page.locator(".ledger .instant-completed").first).to_be_attached()
-        with held_lease(console):
+        with frozen_ticker(console) as frozen:
             now = sign_in()
             expect(region(now, "Late")).to_contain_text("contents-absent")
             expect(now.locator(".figure-late strong")).not_to_have_text("0")
-            expect(region(now, "Leaders")).to_contain_text("hung")
+            expect(region(now, "Leaders")).to_contain_text(frozen)
         expect(page.locator(".ledger .instant-missed").first).to_be_attached()
         page.reload()
         expect(page.locator(".ledger .gap title").first).to_contain_text("no leading ticker")
