@@ -18,7 +18,7 @@ from tocsin.adapters.sql.migration import migrate
 from tocsin.domain.events import Completed, Message, Recorded
 from tocsin.ports import Batch, Encoded, EventLog, LogUnavailable, SequenceConflict, StaleRead
 from tocsin.stages.recorder import stage as recorder
-from tocsin.stages.recorder.stage import LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
+from tocsin.stages.recorder.stage import GATHER_INTERVAL_S, LONGEST_PAUSE_S, SHORTEST_PAUSE_S, Recorder
 from tocsin.subjects import Stream
 from tocsin.testing import InMemoryEventLog, InMemoryStoredLog
 
@@ -161,15 +161,11 @@ async def test_available_events_are_recorded_together_within_limit(
         assert [row.status for row in (await history.executions()).rows] == ["completed"]
 
 
-@pytest.mark.parametrize(("busy", "pause"), [(3, 1.0), (4, 0.25)])
-async def test_pause_is_longer_after_many_events(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busy: int, pause: float
-) -> None:
-    monkeypatch.setattr(recorder, "BUSY_EVENTS", busy)
+async def test_events_are_gathered_after_a_transaction(tmp_path: Path) -> None:
     async with troubled(tmp_path) as history:
         recording = Recorder(cast("EventLog", ScriptedLog()), history, clock := Clock(1), Stream.LOG, past=None)
         assert [batch.upto async for batch in recording.recorded()] == [4]
-        assert clock.slept == [pause]
+        assert clock.slept == [GATHER_INTERVAL_S]
 
 
 async def test_it_catches_up_beside_another_recorder(tmp_path: Path) -> None:

@@ -29,10 +29,6 @@ LONGEST_PAUSE_S: Final = 5.0
 GATHER_INTERVAL_S: Final = 0.25
 """The time between two transactions, and so the lag of the history."""
 
-BUSY_INTERVAL_S: Final = 1.0
-"""The same after a transaction of `BUSY_EVENTS`. An execution that begins and ends in one transaction is written once."""
-BUSY_EVENTS: Final = 200
-
 MAX_TRANSACTION: Final = 4_000
 """The number of events after which a batch is written, although more are available."""
 
@@ -128,7 +124,7 @@ class Recorder:
                 yield batch
                 # Gather events meanwhile: a transaction for every few events would cost far more.
                 if self.gathering and batch.caught_up:
-                    await self.clock.sleep(self.gathering if len(batch.messages) < BUSY_EVENTS else BUSY_INTERVAL_S)
+                    await self.clock.sleep(self.gathering)
 
     async def _gathered(self, *, after: int, upto: int | None) -> AsyncGenerator[Batch, None]:
         """Yield the events after a place, gathered into large batches.
