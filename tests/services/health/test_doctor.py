@@ -524,8 +524,8 @@ async def test_follower_that_stands_still_is_found(tocsin: Running) -> None:
     assert await finds(processes.followers, tocsin, later=LATER) == {}  # it has no place yet
     place = subjects.cursor(Stream.LOG, "registrar")
     number = await tocsin.log.tail(subjects.ledger("job"))
-    for after, codes in ((number - 1, {"stage-late"}), (number, set())):
-        await tocsin.installation.projections.put(Bucket.CURSORS, place, str(after).encode())
+    for cursor, codes in ((f"{number - 1}", {"stage-late"}), (f"{number - 1} 1", set()), (f"{number}", set())):
+        await tocsin.installation.projections.put(Bucket.CURSORS, place, cursor.encode())
         assert await finds(processes.followers, tocsin) == {}
         findings = await finds(processes.followers, tocsin, later=LATER)
         assert {*findings} == codes

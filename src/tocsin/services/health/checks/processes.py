@@ -69,12 +69,14 @@ async def followers(context: CheckContext) -> list[Finding]:
 
 
 async def _not_followed(context: CheckContext, durable: DurableSpec) -> datetime | None:
-    """Return the time of the oldest event after a follower's place; None: no event follows."""
+    """Return the time of the oldest event after a follower's place; None: no event follows, or some wait on purpose."""
     target = context.target
     entry = await target.projections.get(Bucket.CURSORS, cursor(Stream.LOG, durable.name))
     if entry is None:
         return None  # it began a moment ago
-    place = int(entry[0].split()[0])
+    place, *waiting = map(int, entry[0].split())
+    if waiting:
+        return None  # for example, their queue is paused; events whose decision fails become dead letters
     newer = [await target.log.read(filter_, after=place, limit=1) for filter_ in durable.filters]
     return min((recorded.time for read in newer for recorded in read), default=None)
 
