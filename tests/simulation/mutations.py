@@ -125,7 +125,7 @@ MUTATIONS: Final[tuple[Mutation, ...]] = (
         "(first := max(job_lock.waiting, key=lambda one: one.scheduled_time, default=None))",
     ),
     bug("guess the fencing token", lock_keeper._finish_admission, "job_lock.fence", "job_lock.fence + 1"),
-    bug("guess the planner's fencing token", locks._begin_with_lock, "fence=held.fence)", "fence=held.fence + 1)"),
+    bug("guess the planner's fencing token", locks._admit_holder, "fence=fence)", "fence=fence + 1)"),
     bug(
         "acquire a lock past the executions that wait",
         locks._begin_with_lock,
