@@ -53,7 +53,7 @@ MAX_EVENT_BYTES: Final = 524_288
 """Bytes of events after which a commit ends."""
 FRESH_FOR_S: Final = 60.0
 """Seconds in which the fold is loaded again once at most."""
-MAX_DECIDING_S: Final = 0.01
+MAX_DECIDING_S: Final = 0.02
 """Seconds of deciding after which a commit ends."""
 MAX_SLEEP_S: Final = 1.0
 """Seconds after which the time is looked at again, because a clock may step."""
