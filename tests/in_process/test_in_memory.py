@@ -107,7 +107,7 @@ async def test_triggered_job_runs_and_is_recorded(memory: Running) -> None:
     assert (row.status, row.trigger, row.result) == ("completed", "manual", "greet Ada")
 
 
-async def test_free_slot_is_claimed_in_its_commit(memory: Running) -> None:
+async def test_free_slot_is_claimed_at_once(memory: Running) -> None:
     await memory.define(name="greet", function="greet", overlap_policy="allow")
     worker = memory.worker(concurrency=1)
 

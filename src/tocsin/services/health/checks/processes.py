@@ -69,7 +69,7 @@ async def followers(context: CheckContext) -> list[Finding]:
 
 
 async def _not_followed(context: CheckContext, durable: DurableSpec) -> datetime | None:
-    """Return the time of the oldest event after a follower's place; None: no event follows, or some wait on purpose."""
+    """Return the time of the oldest event after a place; None: none, or some wait."""
     target = context.target
     entry = await target.projections.get(Bucket.CURSORS, cursor(Stream.LOG, durable.name))
     if entry is None:
