@@ -3,7 +3,7 @@
 The job of one step runs alone first, one execution after the other, and then again while the graph runs. The figures are the
 seconds of the graph, from its trigger to `completed` in the history, and the percentiles of the other job alone and beside it.
 
-Stored messages per step: parts of commits and of lists of reports. The workload uses only what `benchmarks.system` and
+Stored messages per step: parts of commits and of report lists. The workload uses only what `benchmarks.system` and
 `benchmarks.throughput` offer, so that it also runs on the benchmarks of an earlier commit (`benchmarks.against`).
 """
 

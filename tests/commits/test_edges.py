@@ -124,8 +124,8 @@ async def test_job_defined_without_registrar_is_shown_later(site: Site) -> None:
 async def test_place_is_stored_while_nothing_follows(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also after an error of the KV bucket, which ends nothing."""
     monkeypatch.setattr(saved_place, "SAVE_INTERVAL_S", 1.0)
-    cursor, projections, errors = subjects.cursor(Stream.LOG, "registrar"), site.installation.projections, [OSError()]
-    put = projections.put
+    cursor, errors = subjects.cursor(Stream.LOG, "registrar"), [OSError()]
+    put = (projections := site.installation.projections).put
 
     async def fail_once(bucket: Bucket, key: str, value: bytes, **options: Any) -> int:  # noqa: ANN401
         if key == cursor and errors:

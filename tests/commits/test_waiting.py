@@ -24,7 +24,6 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "restarted": {"restarts": True},
     "cut and restarted": {"cut": True, "restarts": True},
 }
-
 CANCEL = CancelRequest(reason="r" * 1_000)
 
 
@@ -52,8 +51,7 @@ async def led_and_standby() -> tuple[Work, Process, Process]:
     """A job, the process that leads all stages, and a standby."""
     work = Work()
     one, two = (work.installation.process(leases=Held(work.installation.clock), name=name) for name in ("one", "two"))
-    one.leases.held = NAMES
-    work.runner._processes = [one, two]
+    one.leases.held, work.runner._processes = NAMES, [one, two]
     await work.define("nightly")
     return work, one, two
 

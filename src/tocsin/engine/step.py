@@ -166,7 +166,7 @@ class Step(msgspec.Struct, frozen=True):
         reason: why the input is refused.
         code: the stable code of that reason; None: it has none.
         job: the job of the dead letter of a refused input; None: the job in the input's subject.
-        rest: decides after the changes, if all of it goes into one commit; None: the whole decision is made again.
+        rest: decides after the changes, if the whole decision goes into one commit; None: the decision is made again.
     """
 
     changes: tuple[Change, ...] = ()

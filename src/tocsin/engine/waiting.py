@@ -51,7 +51,7 @@ class WaitingInputs:
         self._sizes: dict[str, tuple[int, int]] = {}
         """The number of waiting inputs, and the bytes of their bodies, by publisher and together (`_ALL`).
 
-        Empty: the API, or a program without an account of its own.
+        The empty publisher is the API, or a program without an account of its own.
         """
 
     def __len__(self) -> int:

@@ -14,10 +14,11 @@ from ..domain.access import Owned
 from ..domain.agent import AgentRecord, AgentState
 from ..domain.queue import Queue, fold
 from ..domain.queue_backlog import HeldBack, QueueBacklog
+from ..engine.saved_place import Place, read_place
 from ..ports import Clock
 from ..ports.summaries import HistorySummaries, QueueCounts
 from ..settings import Queue as Section
-from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Bucket, Stream, mq_executors
+from ..subjects import JOB_EXECUTORS, MQ_BRIDGE, Stream, mq_executors
 from .agents import AgentRegistry, backlogs
 from .health.status import HealthTarget
 from .jobs import Job
@@ -168,10 +169,9 @@ async def _states(target: HealthTarget, names: Sequence[str]) -> dict[str, Queue
 def _with_limits(queue: QueueDetails, section: Section | None) -> QueueDetails:
     if section is None:
         return queue
-    rate = section.rate
-    text = (
-        None if rate is None else f"{rate.limit:,} in {duration.short(rate.per)}, {rate.burst or rate.limit:,} at once"
-    )
+    text = None
+    if (rate := section.rate) is not None:
+        text = f"{rate.limit:,} in {duration.short(rate.per)}, {rate.burst or rate.limit:,} at once"
     return replace(queue, concurrency=section.concurrency, rate=text)
 
 
@@ -213,10 +213,9 @@ def _details(
 
 async def _not_handed_over(target: HealthTarget) -> QueueBacklog:
     """Return the tasks that the MQ bridge holds back, as its leader shows them."""
-    entry = await target.projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, MQ_BRIDGE))
-    place, waiting, *_ = *map(int, () if entry is None else entry[0].split()), 0, 0
-    oldest = await target.log.get(subjects.execution("*", "*"), place + 1) if waiting else None
-    return QueueBacklog(queue=MQ_BRIDGE, waiting=waiting, oldest=None if oldest is None else oldest.time)
+    place = await read_place(target.projections, subjects.cursor(Stream.LOG, MQ_BRIDGE)) or Place(0)
+    oldest = await target.log.get(subjects.execution("*", "*"), place.after + 1) if place.waiting else None
+    return QueueBacklog(queue=MQ_BRIDGE, waiting=place.waiting, oldest=None if oldest is None else oldest.time)
 
 
 async def _durables(target: HealthTarget, stream: Stream) -> dict[str, QueueBacklog]:

@@ -12,6 +12,7 @@ from ... import subjects
 from ...domain import execution
 from ...domain.agent import AgentRecord
 from ...domain.events import Message, OwnershipAssigned, Recorded, ShardState
+from ...engine.saved_place import read_place
 from ...ports import EventLog, Projections
 from ...ports.server_inspection import ServerInspection, StoredKey
 from ...subjects import Bucket, DecodeError, Stream, UnreadableMessage, is_lease, lease_standing_aside
@@ -79,8 +80,8 @@ async def waiting_proposals(log: EventLog, projections: Projections) -> Proposal
 
     The agent keeper stores the place before the oldest. So little is read unless many wait long.
     """
-    entry = await projections.get(Bucket.CURSORS, subjects.cursor(Stream.LOG, subjects.ACKNOWLEDGEMENTS))
-    after = 0 if entry is None else int(entry[0])
+    place = await read_place(projections, subjects.cursor(Stream.LOG, subjects.ACKNOWLEDGEMENTS))
+    after = 0 if place is None else place.after
     settled, _ = await _scopes(log, "execution.quorum-settled", after)
     proposed, is_complete = await _scopes(log, "execution.proposed", after)
     candidates = [*islice((scope for scope in proposed if scope not in settled), MAX_WAITING + 1)]

@@ -8,6 +8,7 @@ from ....domain.commit import FORMAT
 from ....domain.text import counted
 from ....engine.clock_guard import LIMIT_S
 from ....engine.presence import Present
+from ....engine.saved_place import read_place
 from ....engine.stage_leases import follower_of, lease_of
 from ....ports import DurableSpec
 from ....subjects import (
@@ -17,7 +18,6 @@ from ....subjects import (
     NOTARY_LEASE,
     RECOVERER_LEASE,
     TICKER_LEASE,
-    Bucket,
     Stream,
     cursor,
 )
@@ -71,13 +71,10 @@ async def followers(context: CheckContext) -> list[Finding]:
 async def _not_followed(context: CheckContext, durable: DurableSpec) -> datetime | None:
     """Return the time of the oldest event after a place; None: none, or some wait."""
     target = context.target
-    entry = await target.projections.get(Bucket.CURSORS, cursor(Stream.LOG, durable.name))
-    if entry is None:
-        return None  # it began a moment ago
-    place, *waiting = map(int, entry[0].split())
-    if waiting:
-        return None  # for example, their queue is paused; events whose decision fails become dead letters
-    newer = [await target.log.read(filter_, after=place, limit=1) for filter_ in durable.filters]
+    place = await read_place(target.projections, cursor(Stream.LOG, durable.name))
+    if place is None or place.waiting:
+        return None  # it began a moment ago, or a queue is paused; an event that fails becomes a dead letter
+    newer = [await target.log.read(filter_, after=place.after, limit=1) for filter_ in durable.filters]
     return min((recorded.time for read in newer for recorded in read), default=None)
 
 
